@@ -68,16 +68,58 @@ impl EditionOpener<'_> {
     pub fn open(&self) -> Result<AttachedEdition, OpenEditionError> {
         let record = self.read_record()?;
         let cached = self.read_cached_head();
+        let first_error = match self.ask(&record, cached.as_ref()) {
+            Ok(answer) => {
+                let mark = if answer.is_from_place { &answer.mark } else { "" };
+                self.remember(answer.record, &answer.bytes, mark)?;
+                return Ok(edition(answer.believed, None));
+            }
+            Err(error) => error,
+        };
+        let reason = match &first_error {
+            None => "offline".to_owned(),
+            Some(error @ OpenEditionError::Target { .. }) => varve_block::with_causes(error),
+            Some(_) => return Err(first_error.unwrap_or(self.not_cached())),
+        };
+        let Some(cached) = cached else { return Err(first_error.unwrap_or(self.not_cached())) };
+        let mut new = record;
+        let believed = believe_head(&cached.bytes, self.place, self.rules, &mut new, self.now);
+        let believed =
+            believed.map_err(|source| OpenEditionError::Trust { place: self.place.to_owned(), source })?;
+        Ok(edition(believed, Some(reason)))
+    }
+
+    /// Asks the mirrors for their head as [`open`](Self::open) does, and remembers nothing: without
+    /// a server, the edition of the last `open` is still used.
+    ///
+    /// # Errors
+    /// [`OpenEditionError`], also when no server answers.
+    pub fn look(&self) -> Result<AttachedEdition, OpenEditionError> {
+        let record = self.read_record()?;
+        match self.ask(&record, self.read_cached_head().as_ref()) {
+            Ok(answer) => Ok(edition(answer.believed, None)),
+            Err(error) => Err(error.unwrap_or(self.not_cached())),
+        }
+    }
+
+    /// Asks the mirrors in their order, until one has a head that is believed. Otherwise returns
+    /// the first error, if there is any mirror.
+    fn ask(
+        &self,
+        record: &TrustRecord,
+        cached: Option<&CachedHead>,
+    ) -> Result<BelievedAnswer, Option<OpenEditionError>> {
         let mut first_error: Option<OpenEditionError> = None;
         let mut keep = |error| first_error = first_error.take().or(Some(error));
         for mirror in self.mirrors {
             let place = || mirror.name.clone();
+            let is_from_place = mirror.name == self.place;
             // A mark means something only to the server that gave it.
-            let known = cached.as_ref().filter(|_| mirror.name == self.place);
+            let known = cached.filter(|_| is_from_place);
             let mark = known.map(|cached| cached.mark.as_str()).filter(|mark| !mark.is_empty());
             let (bytes, mark) = match mirror.target.get_whole(&file(HEAD_NAME), HEAD_BYTES_MAX as u64, mark) {
                 Ok(Some(head)) => (head.bytes.to_vec(), head.mark.unwrap_or_default()),
-                Ok(None) => match &cached {
+                Ok(None) => match cached {
                     Some(cached) => (cached.bytes.clone(), cached.mark.clone()),
                     None => continue,
                 },
@@ -93,23 +135,12 @@ impl EditionOpener<'_> {
             let mut new = record.clone();
             match believe_head(&bytes, self.place, self.rules, &mut new, self.now) {
                 Ok(believed) => {
-                    self.remember(new, &bytes, if mirror.name == self.place { &mark } else { "" })?;
-                    return Ok(edition(believed, None));
+                    return Ok(BelievedAnswer { believed, record: new, bytes, mark, is_from_place });
                 }
                 Err(source) => keep(OpenEditionError::Trust { place: place(), source }),
             }
         }
-        let reason = match &first_error {
-            None => "offline".to_owned(),
-            Some(error @ OpenEditionError::Target { .. }) => varve_block::with_causes(error),
-            Some(_) => return Err(first_error.unwrap_or(self.not_cached())),
-        };
-        let Some(cached) = cached else { return Err(first_error.unwrap_or(self.not_cached())) };
-        let mut new = record;
-        let believed = believe_head(&cached.bytes, self.place, self.rules, &mut new, self.now);
-        let believed =
-            believed.map_err(|source| OpenEditionError::Trust { place: self.place.to_owned(), source })?;
-        Ok(edition(believed, Some(reason)))
+        Err(first_error)
     }
 
     fn not_cached(&self) -> OpenEditionError {
@@ -160,6 +191,17 @@ impl EditionOpener<'_> {
         let mark = std::str::from_utf8(mark).ok()?.to_owned();
         Some(CachedHead { mark, bytes: head.get(1..)?.to_vec() })
     }
+}
+
+/// A believed head that a server has sent.
+struct BelievedAnswer {
+    believed: BelievedHead,
+    /// The memory of believed heads with this one.
+    record: TrustRecord,
+    bytes: Vec<u8>,
+    mark: String,
+    /// True if the place itself has sent it, and no mirror.
+    is_from_place: bool,
 }
 
 struct CachedHead {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use varve_attach::{AttachedEdition, EditionOpener, OpenEditionError, TrustError, TrustRules, choose_image};
+use varve_attach::{
+    AttachedEdition, EditionOpener, OpenEditionError, PublicationServer, TrustError, TrustRules, choose_image,
+};
 use varve_edition::EditionSigner;
 use varve_world::{MemoryStorage, Storage, Timestamp};
 
@@ -20,14 +22,21 @@ impl Machine {
     }
 
     fn open(&self, servers: &[&Arc<TestServer>]) -> Result<AttachedEdition, OpenEditionError> {
-        let opener = EditionOpener {
+        self.opener(&mirrors(servers)).open()
+    }
+
+    fn look(&self, servers: &[&Arc<TestServer>]) -> Result<AttachedEdition, OpenEditionError> {
+        self.opener(&mirrors(servers)).look()
+    }
+
+    fn opener<'a>(&'a self, mirrors: &'a [PublicationServer]) -> EditionOpener<'a> {
+        EditionOpener {
             place: "server 0",
-            mirrors: &mirrors(servers),
+            mirrors,
             rules: &self.rules,
             folder: Some(&*self.storage),
             now: Timestamp(10),
-        };
-        opener.open()
+        }
     }
 }
 
@@ -79,6 +88,24 @@ fn the_cached_head_is_used_only_if_nobody_answers() {
     // Another machine does not know better.
     publication.put_head(5, &signer(1));
     assert_eq!(serial(&Machine::new().open(&[&server]).unwrap()), 5);
+}
+
+#[test]
+fn a_look_at_a_newer_edition_changes_nothing() {
+    let (publication, server) = published(5);
+    let machine = Machine::new();
+    machine.open(&[&server]).unwrap();
+    assert_eq!(serial(&machine.look(&[&server]).unwrap()), 5);
+    publication.put_head(6, &signer(1));
+    assert_eq!(serial(&machine.look(&[&server]).unwrap()), 6);
+    // The edition in use is the one that works without a server.
+    server.set(|faults| faults.is_down = true);
+    assert!(matches!(machine.look(&[&server]), Err(OpenEditionError::Target { .. })));
+    assert!(matches!(machine.look(&[]), Err(OpenEditionError::NotCached { .. })));
+    assert_eq!(serial(&machine.open(&[&server]).unwrap()), 5);
+    server.set(|faults| faults.is_down = false);
+    publication.put_head(7, &signer(2));
+    assert!(matches!(machine.look(&[&server]), Err(OpenEditionError::Trust { .. })));
 }
 
 #[test]

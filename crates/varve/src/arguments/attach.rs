@@ -15,7 +15,7 @@ use super::value::{parse_duration, parse_size};
 pub const ATTACH_HELP: &str = "\
 Blocks are fetched when they are read, checked with the key in the address, and kept in the cache (--cache, --cache-size) for the \
 next time. Wrong bytes from a server are never used: the block is fetched from a mirror, or that one read fails. A disk stays the \
-edition that it was when it was attached. It ends at the first signal to end.
+edition that it was when it was attached; a newer one is announced (--look-every). It ends at the first signal to end.
 
 --boot starts a machine from the disk, in QEMU, while the disk is fetched. Its writes are discarded at the end, or kept in the file \
 of --overlay. Without --vnc and --console it has a window; without a display, the terminal is its console. `Ctrl-]` leaves a console.
@@ -151,6 +151,13 @@ pub struct AttachArgs {
     #[arg(long)]
     pub strict: bool,
 
+    /// Ask this often whether a newer edition is published, such as 10m or 1h, or never
+    ///
+    /// A newer edition is announced, in the log and the metrics as well. The disk stays the edition
+    /// that it was when it was attached.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_look_every)]
+    pub look_every: LookEvery,
+
     /// Append a line for each access to a block to this file: its origin, its bytes and its time
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
@@ -170,6 +177,17 @@ pub struct AttachArgs {
 /// The time that a read waits; `None` is for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachPatience(pub Option<Duration>);
+
+/// The time between two questions for a newer edition; `None` is never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookEvery(pub Option<Duration>);
+
+fn parse_look_every(text: &str) -> Result<LookEvery, String> {
+    match text {
+        "never" => Ok(LookEvery(None)),
+        text => parse_duration(text).map(|time| LookEvery(Some(time))),
+    }
+}
 
 fn parse_patience(text: &str) -> Result<AttachPatience, String> {
     match text {

@@ -427,6 +427,146 @@ fn the_recorded_start_is_prefetched_the_next_time() {
     assert!(sandbox.fails(1, none).contains("no.profile is no profile"));
 }
 
+/// The disk stays as it is, and the newer edition is announced once.
+#[test]
+fn a_newer_edition_is_announced() {
+    let Some(server) = static_python() else { return };
+    let (first, second) = (disk(17), disk(18));
+    let mut published = Published::at(server, &first);
+    let metrics = free_address();
+    let attached = published.attach(&["--look-every", "1s", "--metrics", &metrics, "--log", "accesses"]);
+    assert_eq!(wait_for_metric(&metrics, "varve_attach_newest_edition"), 1);
+    published.publish(&second);
+    let newest = || metrics_page(&metrics).contains("varve_attach_newest_edition 2\n");
+    wait_until(newest, || metrics_page(&metrics));
+    assert!(metrics_page(&metrics).contains("varve_attach_edition 1\n"));
+    // Some more looks find the same edition.
+    std::thread::sleep(Duration::from_millis(2500));
+    attached.check(&first);
+    let complaints = attached.complaints();
+    let told = "is published with disk@";
+    assert_eq!(complaints.matches(told).count(), 1, "{complaints}");
+    assert!(complaints.contains("edition 2 of ") && complaints.contains("stays that of edition 1"));
+    attached.end();
+    let log = fs::read_to_string(published.sandbox.path("accesses")).unwrap();
+    assert_eq!(log.matches(" edition 2 is published\n").count(), 1, "{log}");
+    // Without a server, the edition that was attached is still there, and so are its blocks.
+    let attached = published.attach(&["--offline"]);
+    attached.check(&first);
+    attached.end();
+    let attached = published.attach(&["--look-every", "never"]);
+    attached.check(&second);
+    attached.end();
+}
+
+/// The metrics of a disk agree with what was done to it.
+#[test]
+fn metrics_count_what_was_done() {
+    let Some(server) = static_python() else { return };
+    let disk = disk(19);
+    let published = Published::at(server, &disk);
+    let metrics = free_address();
+    let attached = published.attach(&["--metrics", &metrics, "--profile", "none"]);
+    let value = |name: &str| {
+        let page = metrics_page(&metrics);
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        line.unwrap_or_else(|| panic!("{name}: {page}"))
+    };
+    let blocks = |origin: &str| value(&format!("varve_attach_blocks_total{{origin=\"{origin}\"}}"));
+    let received =
+        |purpose: &str| value(&format!("varve_attach_received_bytes_total{{purpose=\"{purpose}\"}}"));
+    assert_eq!((blocks("fetched"), blocks("memory"), value("varve_attach_falsified_total")), (0, 0, 0));
+    // A block of noise, twice; a block of zeros; nothing is read ahead for them.
+    for block in [8, 8, 0] {
+        assert!(
+            attached.read(block * BLOCK, 512).as_deref() == Ok(&disk[block * BLOCK..block * BLOCK + 512])
+        );
+    }
+    assert_eq!((blocks("fetched"), blocks("memory"), blocks("zeros")), (1, 1, 1));
+    assert!(received("reader") > BLOCK as u64, "the block, the page and the root");
+    assert_eq!((received("ahead"), received("fill"), blocks("failed")), (0, 0, 0));
+    attached.check(&disk);
+    let (cached, in_cache) = (value("varve_attach_cache_blocks"), value("varve_attach_cache_bytes"));
+    assert!(cached > 20 && in_cache > 2 * MIB as u64, "{cached} blocks of {in_cache} bytes");
+    assert_eq!(value("varve_attach_cache_damaged_total"), 0);
+    let page = metrics_page(&metrics);
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert!(
+            page.contains(&format!("# HELP {name} ")) && page.contains(&format!("# TYPE {name} ")),
+            "{name}"
+        );
+    }
+    attached.end();
+    // The second time, the blocks come from the cache on disk.
+    let attached = published.attach(&["--metrics", &metrics]);
+    attached.check(&disk);
+    assert!(blocks("storage") > 20 && blocks("fetched") == 0, "{}", metrics_page(&metrics));
+    assert_eq!(received("reader"), 0);
+    attached.end();
+    // The address is in use, which is a mistake of the user.
+    let taken = std::net::TcpListener::bind(&metrics).unwrap();
+    let words = ["attach", &published.address(), "disk", "--nbd", "unix:other", "--metrics", &metrics];
+    let complaint = published.sandbox.fails(1, words);
+    assert!(complaint.contains(&metrics), "{complaint}");
+    drop(taken);
+}
+
+/// A fill takes as long as its rate says, and readers beside it do not wait for it.
+#[test]
+fn a_fill_keeps_its_rate_and_readers_go_first() {
+    let Some(server) = static_python() else { return };
+    let disk = noise(21, 6 * MIB);
+    let published = Published::at(server, &disk);
+    let fill = |rate: &str, cache: &str| {
+        let begun = std::time::Instant::now();
+        let words = ["attach", &published.address(), "--fill", "--fill-rate", rate, "--cache", cache];
+        let filled = published.sandbox.json(words).remove(0);
+        assert_eq!(filled["complete"], true, "{filled}");
+        (begun.elapsed(), filled["bytes"].as_u64().unwrap())
+    };
+    let (slow, bytes) = fill("2M", "slow");
+    assert!(bytes > 6 * MIB as u64);
+    // The last blocks on their way are not waited for.
+    let least = Duration::from_millis((bytes - 16 * BLOCK as u64) * 1000 / (2 * MIB as u64));
+    assert!(slow >= least, "{slow:?} for {bytes} bytes, at least {least:?}");
+    assert!(slow < least * 2 + Duration::from_secs(10), "{slow:?}");
+    let (fast, _) = fill("1G", "fast");
+    assert!(fast < slow, "{fast:?}, {slow:?}");
+
+    // Beside a reader: at this rate the fill alone would need a minute.
+    let metrics = free_address();
+    let attached =
+        published.attach(&["--fill", "--fill-rate", "100K", "--cache", "beside", "--metrics", &metrics]);
+    assert!(wait_for_metric(&metrics, "varve_attach_received_bytes_total{purpose=\"fill\"}") > 0);
+    let begun = std::time::Instant::now();
+    attached.check(&disk);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    attached.end();
+    let usage =
+        published.sandbox.fails(2, ["attach", &published.address(), "--nbd", "unix:x", "--fill-rate", "1M"]);
+    assert!(usage.contains("--fill"), "{usage}");
+}
+
+#[track_caller]
+fn wait_until(is_so: impl Fn() -> bool, told: impl Fn() -> String) {
+    for _ in 0..200 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{}", told());
+}
+
+fn metrics_page(address: &str) -> String {
+    let mut page = String::new();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: varve\r\nConnection: close\r\n\r\n").unwrap();
+    stream.read_to_string(&mut page).unwrap();
+    page.split_once("\r\n\r\n").expect("a head and a body").1.to_owned()
+}
+
 /// An address of this machine that nobody listens at.
 fn free_address() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
@@ -437,10 +577,7 @@ fn free_address() -> String {
 fn wait_for_metric(address: &str, name: &str) -> u64 {
     let mut page = String::new();
     for _ in 0..100 {
-        page.clear();
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: varve\r\nConnection: close\r\n\r\n").unwrap();
-        stream.read_to_string(&mut page).unwrap();
+        page = metrics_page(address);
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         if let Some(value) = value.filter(|value| *value > 0) {
             return value;

@@ -2,6 +2,7 @@
 
 mod access_file;
 mod figures;
+mod newer_edition;
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -28,6 +29,7 @@ use varve_session::{NamedBy, UsageError, WithHint, target};
 use varve_world::{Clock, RealClock, RealStorage, Storage};
 
 use self::access_file::AccessFile;
+use self::newer_edition::{EditionSerials, NewerEditionWatch};
 use super::boot::machine_run::{self, BootDrive, DriveWrites, MachineStarter};
 use super::serve::{memory_within, nbd_address, not_listening, unnamed_file};
 use crate::arguments::{AttachArgs, ProfileChoice};
@@ -71,6 +73,16 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     add_servers(invocation, args, &edition, &mut mirrors);
     let log = args.log.as_deref().map(AccessFile::open).transpose()?.map(Arc::new);
     let settings = FetchSettings { patience: args.patience.0, ..FetchSettings::default() };
+    let serials = Arc::new(EditionSerials::new(edition.head.fields().serial));
+    let watch = NewerEditionWatch {
+        place: place.clone(),
+        servers: mirrors.clone(),
+        rules,
+        folder: folder.clone(),
+        image: image.clone(),
+        log: log.clone(),
+        serials: Arc::clone(&serials),
+    };
     let stored = folder.and_then(|folder| open_cache(invocation, folder));
     let memory = memory_within(args.memory, MEMORY_BOUNDS);
     let access_log = log.clone().map(|log| log as Arc<dyn AccessLog>);
@@ -88,14 +100,17 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     let machine = args.boot.then(|| machine(args, &disk, export, recorded)).transpose()?;
     let mounted = args.mount.as_deref().map(|folder| mount(&place, folder, &disk)).transpose()?;
     let metrics = args.metrics.map(|address| {
-        let source = Arc::downgrade(&source);
-        varve_serve::metrics::serve(address, false, Arc::new(move || figures::page(&source)))
+        let (source, serials) = (Arc::downgrade(&source), Arc::clone(&serials));
+        varve_serve::metrics::serve(address, false, Arc::new(move || figures::page(&source, &serials)))
     });
     let metrics = metrics.transpose().map_err(not_listening)?;
     let is_served = server.is_some() || mounted.is_some() || machine.is_some();
     if is_served {
         let metrics = metrics.as_ref().map(|metrics| format!("http://{}/metrics", metrics.address()));
         announce(invocation, &edition, &image, server.as_ref(), mounted.as_ref(), metrics);
+        if let (Some(every), false) = (args.look_every.0, args.offline) {
+            watch.start(every, &is_over)?;
+        }
     }
     if let Some(profile) = profile {
         prefetch_beside(profile, &disk, &is_over)?;

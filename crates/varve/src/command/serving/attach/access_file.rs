@@ -5,6 +5,7 @@
 //! 1777669200.110 block 17 b31ded38 memory 41202 B 0.0 ms
 //! 1777669200.110 block 18 zeros
 //! 1777669200.150 falsified object 5c9e… from https://a.example: b31d… was published, 09af… came
+//! 1777670400.000 edition 5 is published
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -30,6 +31,14 @@ impl AccessFile {
     /// Writes the lines that are still in memory.
     pub(super) fn flush(&self) {
         self.write(|file| file.flush());
+    }
+
+    /// Notes an edition that is newer than the attached one.
+    pub(super) fn newer_edition(&self, serial: u64) {
+        self.write(|file| {
+            writeln!(file, "{} edition {serial} is published", now())?;
+            file.flush()
+        });
     }
 
     fn write(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {

@@ -1,16 +1,18 @@
 //! The figures of an attached disk: as metrics, and as a summary at the end.
 
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use varve_attach::{AttachFigures, BlockSupply};
 
 use super::super::serve::metrics::MetricsText;
+use super::newer_edition::EditionSerials;
 use crate::invocation::Invocation;
 use crate::{say, show};
 
 /// Returns the page with the current values.
-pub(super) fn page(source: &Weak<BlockSupply>) -> String {
+pub(super) fn page(source: &Weak<BlockSupply>, serials: &EditionSerials) -> String {
     let mut page = MetricsText::default();
     let Some(source) = source.upgrade() else { return String::new() };
     let figures = source.figures();
@@ -37,6 +39,12 @@ pub(super) fn page(source: &Weak<BlockSupply>) -> String {
         "varve_attach_falsified_total",
         "Blocks that a server has sent with wrong bytes. They were not used.",
         figures.falsified,
+    );
+    page.gauge("varve_attach_edition", "The number of the attached edition.", serials.attached);
+    page.gauge(
+        "varve_attach_newest_edition",
+        "The number of the newest edition that was seen.",
+        serials.newest.load(Ordering::Relaxed),
     );
     if let Some(cache) = figures.cache {
         page.gauge("varve_attach_cache_blocks", "Blocks in the cache on disk.", cache.blocks);
