@@ -52,6 +52,8 @@ pub(crate) struct Finder {
     has_no_index: bool,
     /// The number of blocks in the index that no checkpoint holds.
     unsaved_blocks: AtomicU64,
+    /// True if the saved index was removed because arenas were replaced.
+    is_saved_index_gone: AtomicBool,
     read_ahead: LookupReadAhead,
     candidate_counters: CandidateCounters,
     /// True if a failure of the index was already reported.
@@ -77,6 +79,7 @@ impl Finder {
             index,
             has_no_index,
             unsaved_blocks: AtomicU64::new(0),
+            is_saved_index_gone: AtomicBool::new(false),
             read_ahead: LookupReadAhead::default(),
             candidate_counters: CandidateCounters::default(),
             is_trouble_reported: AtomicBool::new(false),

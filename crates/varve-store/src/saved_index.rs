@@ -6,7 +6,7 @@
 //! Always true:
 //! - The saved index is a hint. Everything in it is used only after the log has confirmed it.
 //!   Without it an opening reads the directories.
-//! - A saved index that knows the contents of an arena is removed before that arena is replaced.
+//! - Before an arena is replaced, a saved index that covers it is removed, or covers it no longer.
 
 mod checkpoint_file;
 mod choose_index;

@@ -2,6 +2,7 @@
 
 mod saving;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -12,6 +13,7 @@ use super::IndexEntry;
 use super::buffer::EntryBuffer;
 use super::filter::Filter;
 use super::nearby::NearbyEntries;
+use super::outdated::OutdatedPlaces;
 use super::pass::{MergePass, PassError};
 use super::run::{IndexRun, ReadRunError, RunReader};
 use super::spare::{SpareBuffer, SpareFilter, SpareMemory, WorkShare};
@@ -174,6 +176,7 @@ impl DiskIndex {
                 run,
                 saved,
                 frozen: None,
+                outdated: OutdatedPlaces::default(),
                 active: EntryBuffer::new(),
                 placed_count: 0,
                 filter,
@@ -382,8 +385,8 @@ impl DiskIndex {
         let is_news = summary.identity != failed.identity && summary.identity.key_bits == self.key_bits;
         if is_news {
             // The active buffer already has the entries that the writer added, as far as this
-            // reader has followed it. The new run holds at least the entries of the old one, so the
-            // filter remains sufficient.
+            // reader has followed it. The new run has no other keys than these and those of the old
+            // one, so the filter remains sufficient.
             let identity = summary.identity;
             let run = Arc::new(IndexRun {
                 storage: Arc::clone(&self.storage),
@@ -415,7 +418,7 @@ impl DiskIndex {
     /// Adds entries. Returns the number of those that were not in the buffer. Does a share of the
     /// current pass.
     pub fn insert_all(&self, entries: &[(Fingerprint, LogAddress)]) -> u64 {
-        if self.is_plain && self.session.is_some() {
+        if self.is_plain && self.session.is_some() && self.state.read().outdated.is_empty() {
             let (in_place, rest) = self.write_in_place(entries);
             return in_place + self.insert_buffered(&rest);
         }
@@ -473,6 +476,36 @@ impl DiskIndex {
         added
     }
 
+    /// Marks all present entries with these addresses (granules) as outdated: what is at these
+    /// places now is inserted afterwards. Outdated entries may still be found until the next pass
+    /// has left them out, which also follows from the next [`save`](Self::save). A reader keeps
+    /// them.
+    pub fn outdate(&self, places: &[Range<u64>]) {
+        if self.session.is_none() {
+            return;
+        }
+        let mut slot = self.pass.lock();
+        // The pass goes on with a buffer that may have such entries. Its failure is recorded as the
+        // trouble of the index; entries of that buffer that stay propose places that turn out to
+        // be wrong.
+        if self.state.read().frozen.is_some() {
+            self.begin_in(&mut slot, None);
+            let _ = self.step(&mut slot, u64::MAX);
+        }
+        let outdated = OutdatedPlaces::of(places);
+        let mut state = self.state.write();
+        if state.active.iter().any(|entry| outdated.contains(entry.address)) {
+            let mut kept = EntryBuffer::new();
+            for entry in state.active.iter().filter(|entry| !outdated.contains(entry.address)) {
+                kept.insert(entry, self.buffer_capacity());
+            }
+            state.active = kept;
+        }
+        state.outdated.add(places);
+        drop(state);
+        self.nearby.lock().clear();
+    }
+
     /// A reader cannot write runs: its buffer holds all entries that are in no run it knows.
     fn buffer_capacity(&self) -> usize {
         if self.session.is_some() { self.capacity } else { usize::MAX / 64 }
@@ -527,7 +560,11 @@ impl DiskIndex {
         // The real count of entries is used, and not the filter's own count of keys: that number
         // comes from the disk.
         let entries = state.run.as_ref().map_or(0, |named| named.run.entry_count) + buffered;
-        state.filter.capacity().max(entries).saturating_mul(2)
+        let capacity = state.filter.capacity();
+        // A collector inserts keys again whose entries it has outdated. Keys that were counted
+        // twice are no reason for a larger filter.
+        let has_room = entries < capacity - capacity / 4;
+        if has_room { capacity } else { capacity.max(entries).saturating_mul(2) }
     }
 
     fn larger_filter(&self, capacity: u64) -> Filter {
@@ -559,7 +596,8 @@ impl DiskIndex {
         let mut state = self.state.write();
         if let Some(next) = next {
             let buffer = Arc::new(std::mem::replace(&mut state.active, next));
-            state.frozen = Some(FrozenBuffer { buffer, note });
+            let outdated = std::mem::take(&mut state.outdated);
+            state.frozen = Some(FrozenBuffer { buffer, outdated, note });
         }
         let generation = state.next_generation;
         // The number comes from the disk and may be the largest one. It only has to differ from the
@@ -579,7 +617,7 @@ impl DiskIndex {
         let Some(frozen) = frozen else { return };
         let old = old.map(|named| named.run);
         let (storage, codes) = (Arc::clone(&self.storage), identity.codes(&self.key));
-        match MergePass::begin(storage, &identity, codes, old, frozen.buffer, fills_filter, self.is_plain) {
+        match MergePass::begin(storage, &identity, codes, old, frozen, fills_filter, self.is_plain) {
             Ok(pass) => *slot = Some(pass),
             Err(error) => self.give_up(&identity.file(), &error),
         }

@@ -19,12 +19,16 @@
 //! comparison. A [summary](summary) names the valid run, and is replaced when the next run is
 //! durable. So a crash leaves the previous run, with the note that names the part of the log that
 //! it covers.
+//!
+//! Entries are not removed one by one. A collector that replaces a part of the log marks its
+//! addresses as [outdated], and the next pass leaves out the entries of the run there.
 
 mod buffer;
 mod disk_index;
 mod filter;
 mod insert_in_place;
 mod nearby;
+mod outdated;
 mod page;
 mod pass;
 mod run;

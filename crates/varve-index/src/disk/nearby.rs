@@ -32,6 +32,10 @@ impl NearbyEntries {
         self.young.memory_bytes() + self.old.memory_bytes()
     }
 
+    pub(super) fn clear(&mut self) {
+        (self.young, self.old) = (MemoryIndex::new(), MemoryIndex::new());
+    }
+
     pub(super) fn insert(&mut self, fingerprint: Fingerprint, address: LogAddress) {
         if self.young.len() >= self.capacity {
             self.old = std::mem::take(&mut self.young);

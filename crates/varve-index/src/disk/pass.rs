@@ -8,8 +8,10 @@ use varve_world::{FileName, Storage, is_exhausted};
 
 use super::IndexEntry;
 use super::buffer::EntryBuffer;
+use super::outdated::OutdatedPlaces;
 use super::page::PageCodes;
 use super::run::{IndexRun, ReadRunError, RunReader, RunWriter};
+use super::state::FrozenBuffer;
 use super::summary::RunIdentity;
 
 /// The reason why a pass failed.
@@ -31,6 +33,8 @@ impl PassError {
 /// A pass in progress.
 pub(super) struct MergePass {
     old: Option<RunReader>,
+    /// The places whose entries in the old run are left out.
+    outdated: OutdatedPlaces,
     frozen: Arc<EntryBuffer>,
     /// The position in the frozen buffer: in its table, and in its tree.
     in_table: usize,
@@ -58,7 +62,7 @@ impl MergePass {
         identity: &RunIdentity,
         codes: PageCodes,
         old: Option<Arc<IndexRun>>,
-        frozen: Arc<EntryBuffer>,
+        FrozenBuffer { buffer: frozen, outdated, .. }: FrozenBuffer,
         fills_filter: bool,
         is_half_empty: bool,
     ) -> Result<Self, PassError> {
@@ -69,6 +73,7 @@ impl MergePass {
         let first = frozen.next_in_table(0);
         Ok(Self {
             old: old.map(RunReader::new),
+            outdated,
             in_table: first.map_or(0, |(_, next)| next),
             next_in_table: first.map(|(entry, _)| entry),
             next_crowded: frozen.next_crowded(None),
@@ -91,7 +96,7 @@ impl MergePass {
         let mut left = entries;
         while left > 0 {
             let buffered = [self.next_in_table, self.next_crowded].into_iter().flatten().min();
-            let Self { old, last, keys, writer, file, .. } = self;
+            let Self { old, outdated, last, keys, writer, file, .. } = self;
             let mut take = |entry: IndexEntry| {
                 // An opening after a crash may insert an entry again that is already present.
                 if *last == Some(entry) {
@@ -110,7 +115,9 @@ impl MergePass {
                 let most = usize::try_from(left).unwrap_or(usize::MAX).min(ready.len());
                 let is_before = |entry: &IndexEntry| buffered.is_none_or(|buffered| *entry <= buffered);
                 for entry in ready.iter().take(most).take_while(|entry| is_before(entry)) {
-                    take(*entry)?;
+                    if outdated.is_empty() || !outdated.contains(entry.address) {
+                        take(*entry)?;
+                    }
                     taken += 1;
                 }
                 reader.take(taken);

@@ -7,6 +7,7 @@ use varve_block::LogAddress;
 
 use super::buffer::EntryBuffer;
 use super::filter::Filter;
+use super::outdated::OutdatedPlaces;
 use super::run::IndexRun;
 use super::summary::RunIdentity;
 
@@ -15,11 +16,14 @@ pub(super) struct DiskIndexState {
     /// The run that the summary names.
     pub(super) saved: Option<RunIdentity>,
     pub(super) frozen: Option<FrozenBuffer>,
+    /// The places whose entries in the run are left out of the next one. The buffers have none of
+    /// these entries, except such as were inserted since.
+    pub(super) outdated: OutdatedPlaces,
     pub(super) active: EntryBuffer,
     /// The number of entries that were written into the run in place.
     pub(super) placed_count: u64,
     pub(super) filter: Filter,
-    /// A larger filter to replace a full one. The current pass and new insertions fill it.
+    /// An empty filter to replace a full one, usually a larger one. The current pass and new insertions fill it.
     pub(super) larger_filter: Option<Filter>,
     pub(super) next_generation: u64,
     /// A failed pass is retried when the active buffer has this many entries.
@@ -40,6 +44,8 @@ pub(super) struct NamedRun {
 #[derive(Clone)]
 pub(super) struct FrozenBuffer {
     pub(super) buffer: Arc<EntryBuffer>,
+    /// The places whose entries the pass of this buffer leaves out of the run.
+    pub(super) outdated: OutdatedPlaces,
     pub(super) note: Option<Vec<u8>>,
 }
 

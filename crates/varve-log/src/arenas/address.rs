@@ -1,5 +1,7 @@
 //! Addresses: arenas, offsets in arenas, and the map from log addresses to both.
 
+use std::ops::Range;
+
 use varve_block::LogAddress;
 use varve_world::FileName;
 
@@ -131,6 +133,13 @@ impl ArenaMap {
         }
         let first = arena.0.checked_mul(self.granules_per_arena)?;
         LogAddress::new(first.checked_add(u64::from(granule.0))?)
+    }
+
+    /// Returns the granules of the log's addresses in an arena.
+    #[must_use]
+    pub fn granules_of(self, arena: ArenaId) -> Range<u64> {
+        let first = arena.0.saturating_mul(self.granules_per_arena);
+        first..first.saturating_add(self.granules_per_arena)
     }
 
     /// Returns the arena and the granule of a log address. There is no other way to compute them.

@@ -80,6 +80,13 @@ impl Finder {
         }
     }
 
+    /// Drops the roots in an arena that is about to be replaced. Those of its new generation are
+    /// recorded with its pages.
+    pub(super) fn forget_catalogs_in(&self, arena: ArenaId) {
+        let map = self.vault.map();
+        self.catalogs.roots.lock().retain(|address, _| map.locate(*address).0 != arena);
+    }
+
     /// Records the root that a page names, for a key that cannot tell whether the root's clump
     /// exists.
     pub(crate) fn note_uncertain_catalog(&self, arena: ArenaId, page: &DirectoryPage) {

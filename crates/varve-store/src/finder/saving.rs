@@ -1,14 +1,16 @@
 //! Saves the index: decides when that is due, and writes it. The caller says which part of the log
 //! the index covers.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
 
 use varve_index::{DiskIndex, ReadyRun};
+use varve_log::ArenaId;
 use varve_world::FileName;
 
 use super::Finder;
-use crate::saved_index::{Coverage, checkpoint_file, checkpoint_key, summary_file};
+use crate::saved_index::{Coverage, checkpoint_file, checkpoint_key, remove_saved_index, summary_file};
 
 /// A checkpoint is due once this share of the index is in none.
 const UNSAVED_SHARE: u64 = 32;
@@ -36,7 +38,8 @@ impl Finder {
         let read_arenas = self.taken.lock().len() as u64;
         let unsaved = unsaved.saturating_add(read_arenas.saturating_mul(UNSAVED_ARENA_BLOCKS));
         let due = UNSAVED_BLOCKS_MIN.max(self.index.len().checked_div(UNSAVED_SHARE).unwrap_or_default());
-        unsaved >= due || self.index.disk().is_some_and(DiskIndex::has_unsaved_run)
+        let has_none = self.is_saved_index_gone.load(Ordering::Relaxed) && !self.index.is_empty();
+        has_none || unsaved >= due || self.index.disk().is_some_and(DiskIndex::has_unsaved_run)
     }
 
     /// Writes the checkpoint of an index that covers `coverage`. No page may be added meanwhile.
@@ -45,10 +48,12 @@ impl Finder {
     /// [`SaveCheckpointError`]; the old checkpoint then remains.
     pub(crate) fn save(&self, coverage: &Coverage) -> Result<(), SaveCheckpointError> {
         if let Some(index) = self.index.disk() {
-            return index.save(coverage.encode()).map_err(|error| SaveCheckpointError {
+            index.save(coverage.encode()).map_err(|error| SaveCheckpointError {
                 file: summary_file(),
                 source: io::Error::other(error),
-            });
+            })?;
+            self.is_saved_index_gone.store(false, Ordering::Relaxed);
+            return Ok(());
         }
         let Some(index) = self.index.memory() else { return Ok(()) };
         let key = checkpoint_key(self.vault.log().keys());
@@ -59,7 +64,31 @@ impl Finder {
             })
             .map_err(|source| SaveCheckpointError { file: checkpoint_file(), source })?;
         self.unsaved_blocks.store(0, Ordering::Relaxed);
+        self.is_saved_index_gone.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Lets go of what the saved index has of arenas that are about to be replaced. An index on disk
+    /// stays and covers them no longer; that of an index in memory is removed, and saved anew when
+    /// the store is closed. Durable when this returns.
+    ///
+    /// # Errors
+    /// The file that cannot be removed, and the reason.
+    pub(crate) fn let_go_of_saved(&self, arenas: &BTreeSet<ArenaId>) -> Result<(), (FileName, io::Error)> {
+        if let Some(index) = self.index.disk() {
+            let rewritten = index.rewrite_note(|note| {
+                let mut coverage = Coverage::decode(note)?;
+                coverage.let_go_of(arenas, self.vault.map());
+                Some(coverage.encode())
+            });
+            match rewritten {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => warn_not_saved(&error),
+            }
+        }
+        self.is_saved_index_gone.store(true, Ordering::Relaxed);
+        remove_saved_index(self.vault.storage())
     }
 
     /// Returns true if the index is on disk. A store with such an index continues if the index

@@ -1,5 +1,6 @@
 //! Adds the names in directory pages to the index.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use varve_block::BlockType;
@@ -59,8 +60,28 @@ impl Finder {
         Ok(())
     }
 
+    /// Takes the names of arenas out of the index that are about to be replaced. An index on disk
+    /// drops them when it is written next.
+    pub(crate) fn take_out(&self, arenas: &BTreeSet<ArenaId>) {
+        for id in arenas {
+            self.forget_notes_in(*id);
+            self.forget_catalogs_in(*id);
+        }
+        if let Some(index) = self.index.disk() {
+            let places: Vec<_> = arenas.iter().map(|id| self.vault.map().granules_of(*id)).collect();
+            index.outdate(&places);
+            return;
+        }
+        for id in arenas {
+            // Entries that stay because their page cannot be read propose places that turn out to
+            // be wrong.
+            let Ok(pages) = self.vault.directory().pages(*id) else { continue };
+            pages.filter_map(Result::ok).for_each(|page| self.remove_page(*id, &page));
+        }
+    }
+
     /// Removes the names in a page from an index in memory.
-    pub(crate) fn remove_page(&self, arena: ArenaId, page: &DirectoryPage) {
+    fn remove_page(&self, arena: ArenaId, page: &DirectoryPage) {
         let (map, namer) = (self.vault.map(), self.vault.namer());
         let entries = page
             .blocks()

@@ -8,6 +8,7 @@
 //! | crash after                      | left                                  | next writer that can read     |
 //! |----------------------------------|---------------------------------------|-------------------------------|
 //! | a successor is begun or sealed   | files that nothing refers to          | removes them                  |
+//! | the hints about its arena are gone | the same, and a saved index that covers fewer arenas | the same, and reads these arenas |
 //! | the note and its page are durable | old arenas, a note about all new ones | renames the successors        |
 //! | some renames                     | old and new arenas                    | renames the others            |
 //! | all renames                      | new arenas, parity of the old ones    | removes that parity           |
@@ -46,17 +47,14 @@ impl Intake {
         Ok(())
     }
 
-    /// Removes every hint about the contents of the log, before arenas are replaced. No index is
-    /// saved from here on.
+    /// Prepares the log for a replacement of arenas.
     ///
     /// # Errors
     /// [`ReplaceError`].
     pub fn begin_reclaiming(&self) -> Result<(), ReplaceError> {
         self.raise_arena_version(ArenaVersion::Notes)?;
         self.make_durable()?;
-        self.make_seals_durable()?;
-        self.stop_saving_index();
-        self.remove_hints()
+        Ok(self.make_seals_durable()?)
     }
 
     /// Returns true if the log has notes, or had some that cannot be found any more. In a store
@@ -123,6 +121,9 @@ impl Intake {
             return Ok(());
         }
         let _reserve = self.use_reserve();
+        let arenas = ready.iter().map(|ready| ready.arena).collect();
+        self.stop_saving_index();
+        self.let_go_of_hints(&arenas)?;
         let note = LogNote::Replaced { list: self.draw_list()?, arenas: rows_of(&ready) };
         self.vault.storage().sync_folder(ArenaId::FOLDER).map_err(ReplaceError::Place)?;
         self.put_note(&note)?;
@@ -151,8 +152,8 @@ impl Intake {
     /// Renames committed successors, and makes this session find blocks in them.
     fn place(&self, ready: Vec<ReadySuccessor>) -> Result<(), ReplaceError> {
         let storage = self.vault.storage();
+        self.finder.take_out(&ready.iter().map(|ready| ready.arena).collect());
         for successor in &ready {
-            self.take_out(successor.arena);
             let file = successor.arena.successor_file_name();
             storage.rename(&file, &successor.arena.file_name()).map_err(ReplaceError::Place)?;
         }
@@ -171,26 +172,11 @@ impl Intake {
         Ok(())
     }
 
-    /// Removes the names of an arena that is about to be replaced from an index in memory. An index
-    /// on disk keeps them: it is not saved again, and the next opening makes it anew.
-    fn take_out(&self, arena: ArenaId) {
-        self.finder.forget_notes_in(arena);
-        if self.finder.is_on_disk() {
-            return;
-        }
-        // Entries that stay because their page cannot be read propose places that turn out to be
-        // wrong.
-        let Ok(pages) = self.vault.directory().pages(arena) else { return };
-        pages.filter_map(Result::ok).for_each(|page| self.finder.remove_page(arena, &page));
-    }
-
-    /// Ends the replacing of arenas, and makes the parity of the new ones. An index in memory may
-    /// be saved again.
+    /// Ends the replacing of arenas, and makes the parity of the new ones. The index may be saved
+    /// again.
     pub fn end_reclaiming(&self) {
         self.write_due_parity(true);
-        if !self.finder.is_on_disk() {
-            self.end_replacing();
-        }
+        self.end_replacing();
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`note_replaced`](Intake::note_replaced); [`end_replacing`](Intake::end_replacing). A crash
 //! between two steps leaves a store that can be opened.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -199,11 +200,22 @@ impl Intake {
         remove_saved_index(self.vault.storage())
     }
 
+    /// Lets go of the hints about the contents of arenas that are about to be replaced: the note of
+    /// the last page, and what the saved index has of these arenas.
+    pub(super) fn let_go_of_hints(&self, arenas: &BTreeSet<ArenaId>) -> Result<(), ReplaceError> {
+        self.finder.let_go_of_saved(arenas)?;
+        self.remove_newest_note()
+    }
+
     /// Removes the hints about the contents of the log: the saved index and the note of the last
     /// page.
     pub(super) fn remove_hints(&self) -> Result<(), ReplaceError> {
-        let newest = FileName::new("index/newest").expect("a plain name");
         remove_saved_index(self.vault.storage())?;
+        self.remove_newest_note()
+    }
+
+    fn remove_newest_note(&self) -> Result<(), ReplaceError> {
+        let newest = FileName::new("index/newest").expect("a plain name");
         Ok(remove_durably(self.vault.storage(), newest)?)
     }
 }

@@ -7,7 +7,8 @@ use super::ledger::last_ledger;
 use super::unsealed_scans::UnsealedScans;
 use crate::config::IndexKind;
 use crate::saved_index::{
-    Coverage, LoadCheckpointError, checkpoint_key, empty_disk_index, load_checkpoint, load_disk_index,
+    Coverage, CoveredPart, LoadCheckpointError, checkpoint_key, empty_disk_index, load_checkpoint,
+    load_disk_index,
 };
 use crate::vault::Vault;
 
@@ -42,7 +43,8 @@ pub(crate) fn load_index(
 /// Returns true if the log still has the part that a checkpoint covers.
 fn covers(log: &Log, scans: &mut UnsealedScans<'_>, coverage: &Coverage) -> bool {
     let has_part = coverage.part.iter().all(|(id, part)| {
-        last_page_before(log, scans, *id, part.end).is_ok_and(|code| code == part.last_page)
+        *part == CoveredPart::NOTHING
+            || last_page_before(log, scans, *id, part.end).is_ok_and(|code| code == part.last_page)
     });
     has_part && has_seals(log, scans, &coverage.sealed)
 }

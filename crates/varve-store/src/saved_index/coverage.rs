@@ -8,12 +8,15 @@
 //! |     24 |       | catalog rows  | address `u64`, width of the score 1, score 32 (padded with zeros), type 1      |
 //! |        |       | sealed rows   | arena `u64`, ordinal `u64`, generation `u32`, seal code 32                     |
 //! |        |       | part rows     | arena `u64`, covered up to granule `u32`, its last page's code 16 or zeros     |
+//!
+//! A part row with granule 0 covers nothing. A collector was about to replace the arena, and what
+//! the index has of it is outdated.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use varve_block::{BlockName, BlockType, LogAddress, Score};
-use varve_log::{Appender, ArenaId, Granule, Seal, Seals};
+use varve_log::{Appender, ArenaId, ArenaMap, Granule, Seal, Seals};
 
 /// The part of the log that an index covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +56,11 @@ pub(crate) struct CoveredPart {
     pub(crate) last_page: [u8; 16],
 }
 
+impl CoveredPart {
+    /// No part of an arena.
+    pub(crate) const NOTHING: Self = Self { end: Granule(0), last_page: [0; 16] };
+}
+
 impl Coverage {
     /// Makes the coverage of an index that has everything that the log has now. A crash can take
     /// back a part that is not durable yet. Of the seals, only the durable ones are included.
@@ -74,6 +82,22 @@ impl Coverage {
             .unsealed()
             .map(|(id, end, code)| (id, CoveredPart { end, last_page: code.unwrap_or_default() }));
         Self { sealed, part: part.collect(), catalogs, notes }
+    }
+
+    /// Covers these arenas no longer, which are about to be replaced.
+    pub(crate) fn let_go_of(&mut self, arenas: &BTreeSet<ArenaId>, map: ArenaMap) {
+        for id in arenas {
+            self.sealed.remove(*id);
+            self.part.insert(*id, CoveredPart::NOTHING);
+        }
+        let stays = |address: &LogAddress| !arenas.contains(&map.locate(*address).0);
+        self.catalogs.retain(|address, _| stays(address));
+        self.notes.retain(|address, _| stays(address));
+    }
+
+    /// Returns the arenas whose entries in the index are outdated.
+    pub(crate) fn outdated(&self) -> impl Iterator<Item = ArenaId> {
+        self.part.iter().filter(|(_, part)| **part == CoveredPart::NOTHING).map(|(id, _)| *id)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

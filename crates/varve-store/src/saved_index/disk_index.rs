@@ -69,6 +69,8 @@ pub(crate) fn load(
         opened => opened?,
     };
     let coverage = Coverage::decode(&note).ok_or(LoadCheckpointError::Note)?;
+    let outdated: Vec<_> = coverage.outdated().map(|id| config.arena_map.granules_of(id)).collect();
+    index.outdate(&outdated);
     let index = if config.disk_index.is_plain { index.plain() } else { index };
     Ok((index.into(), coverage))
 }

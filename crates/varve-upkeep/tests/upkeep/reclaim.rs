@@ -9,8 +9,8 @@ use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, with_causes
 use varve_log::{ArenaId, ArenaMap, ArenaState, ClumpBytes, ParityPercent};
 use varve_sim::{Fault, OutcomeCount, SeededDraw, SimDisk, Strike};
 use varve_store::{
-    CompareMode, Encryption, IndexKind, PassphraseCost, Secret, Store, StoreAccess, StoreConfig,
-    note_fingerprint,
+    CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, RebuildProgress, Secret, Store,
+    StoreAccess, StoreConfig, note_fingerprint,
 };
 use varve_upkeep::{BatchLimits, Checker, DamageKind, ParityDamage, ReclaimedBatch, Reclaimer};
 use varve_world::{FixedClock, InlineWorkers, SeededRandom, Timestamp, World};
@@ -56,6 +56,11 @@ impl StoreForm {
             encryption: if self.is_encrypted { Encryption::Aes256Gcm } else { Encryption::None },
             arena_map: ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap(),
             clump_bytes: ClumpBytes::new(64 << 10).unwrap(),
+            disk_index: DiskIndexConfig {
+                memory_bytes: DiskIndexConfig::MEMORY_BYTES_MIN,
+                expected_blocks: 1000,
+                ..DiskIndexConfig::default()
+            },
             parity_percent: self.has_parity.then(|| ParityPercent::new(5).unwrap()),
             ..StoreConfig::new([7; 16])
         };
@@ -112,7 +117,20 @@ fn fill(form: StoreForm, disk: &SimDisk) -> Blocks {
         }
         store.close().unwrap();
     }
+    if form.index == IndexKind::Disk {
+        save_index(form, disk, &blocks);
+    }
     blocks
+}
+
+/// Makes the store save its index, which would be too small to be saved otherwise.
+fn save_index(form: StoreForm, disk: &SimDisk, blocks: &Blocks) {
+    let all_live: Blocks = blocks.iter().map(|(name, (bytes, _))| (*name, (bytes.clone(), true))).collect();
+    let store = form.open(disk, 19, true).unwrap();
+    let batch = replace_all(&store, &all_live).unwrap();
+    assert!(!batch.replaced.is_empty() && batch.failed.is_empty());
+    store.close().unwrap();
+    assert!(disk.files().iter().any(|file| file.as_str() == "index/disk"));
 }
 
 fn sealed(store: &Store) -> Vec<ArenaId> {
@@ -187,6 +205,63 @@ fn live_blocks_stay_and_dead_ones_go() {
             let store = form.open(&disk, 30 + u64::from(is_writer), is_writer).unwrap();
             assert_eq!(check(&store, &blocks).unwrap(), after, "{form:?}");
         }
+    }
+}
+
+/// An opening reads the directories of the replaced arenas, and of no others: neither after a crash
+/// nor later. The next run of the index has only blocks that are there.
+#[test]
+fn an_index_on_disk_outlives_a_collection() {
+    let form = FORMS[2];
+    assert_eq!(form.index, IndexKind::Disk);
+    let disk = SimDisk::new(1);
+    form.create(&disk);
+    let mut blocks = fill(form, &disk);
+    let store = form.open(&disk, 18, true).unwrap();
+    for number in 1000..1800 {
+        let (block_type, bytes) = block(number);
+        let score = store.put(Block { block_type, bytes: &bytes }).unwrap();
+        blocks.insert(BlockName { score, block_type }, (bytes.into(), number % 2 == 0));
+    }
+    store.close().unwrap();
+    save_index(form, &disk, &blocks);
+    let open_and_count = |disk: &SimDisk, seed| {
+        let access = StoreAccess::Write { holder: "a test" };
+        let mut arenas_read = 0;
+        let mut count = |progress: RebuildProgress| arenas_read = progress.arenas_total;
+        let store = Store::open(world(disk, seed), None, access, &mut count).unwrap();
+        (store, arenas_read)
+    };
+    let (store, arenas_read) = open_and_count(&disk, 20);
+    let arenas = sealed(&store);
+    assert!(arenas.len() >= 8 && arenas_read <= 1, "{arenas_read} of {}", arenas.len());
+    let is_live = |name: &BlockName| blocks[name].1;
+    let reclaimer = Reclaimer::of(&store).unwrap();
+    let batch = reclaimer.replace(&arenas[..2], &is_live, LIMITS, &|| false).unwrap();
+    assert_eq!(batch.replaced.len(), 2);
+    let crashed = disk.fork(1);
+    crashed.cut_power();
+    crashed.restart();
+    store.close().unwrap();
+    for disk in [crashed, disk] {
+        let (store, arenas_read) = open_and_count(&disk, 21);
+        // The two arenas, and what was written since, among it the note about them.
+        assert!((2..=4).contains(&arenas_read), "{arenas_read} of {}", arenas.len());
+        check(&store, &blocks).unwrap();
+        // As many new blocks as the index holds in memory, so that it is written.
+        for number in 0..20_000_u64 {
+            store.put(Block { block_type: BlockType::DATA, bytes: &number.to_le_bytes() }).unwrap();
+        }
+        store.close().unwrap();
+        let (store, arenas_read) = open_and_count(&disk, 22);
+        // What was written while the index was.
+        assert!(arenas_read <= 2, "{arenas_read}");
+        let dead_count = check(&store, &blocks).unwrap();
+        let live_count = blocks.values().filter(|(_, is_live)| *is_live).count();
+        // The notes of the three collections are blocks, too.
+        let note_count = 3;
+        let expected = (live_count + dead_count + note_count + 20_000) as u64;
+        assert_eq!(store.stats().unwrap().block_count, expected);
     }
 }
 

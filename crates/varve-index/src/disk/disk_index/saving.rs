@@ -45,14 +45,9 @@ impl DiskIndex {
     }
 
     fn save_run(&self, ReadyRun(generation): ReadyRun) -> Result<(), SaveDiskIndexError> {
-        let (named, filter_capacity, filter_keys) = {
-            let state = self.state.read();
-            let Some(named) = state.run.clone().filter(|named| named.identity.generation == generation)
-            else {
-                return Ok(());
-            };
-            (named, state.filter.capacity(), state.filter.key_count())
-        };
+        let run = self.state.read().run.clone();
+        let Some(named) = run.filter(|named| named.identity.generation == generation) else { return Ok(()) };
+        let (filter_capacity, filter_keys) = self.filter_size();
         let Some(note) = named.note.clone() else { return Ok(()) };
         let failed = |file: FileName| move |source| SaveDiskIndexError::Storage { file, source };
         self.storage.sync(&named.run.file).map_err(failed(named.run.file.clone()))?;
@@ -64,8 +59,7 @@ impl DiskIndex {
             note,
             fences: named.run.fences.clone(),
         };
-        let mut filter_bytes = |first, count| self.state.read().filter.lines_as_bytes(first, count);
-        summary.write(self.storage.as_ref(), &self.key, &mut filter_bytes).map_err(failed(summary_file()))?;
+        self.write_summary(&summary)?;
         let old = self.state.write().saved.replace(named.identity.clone());
         if let Some(old) = old.filter(|old| *old != named.identity) {
             // A file that cannot be removed is removed when the index is opened again.
@@ -131,6 +125,43 @@ impl DiskIndex {
         if let Some(frozen) = &mut state.frozen {
             frozen.note = None;
         }
+    }
+
+    /// Replaces the note of the saved run. The part of the log that the new note names must not be
+    /// larger. `change` gets the present note, and returns the new one. Returns false if there is no
+    /// saved run whose summary can be read, or `change` returns `None`; nothing was written then.
+    ///
+    /// # Errors
+    /// [`SaveDiskIndexError::Storage`]; the saved run has the old note then.
+    pub fn rewrite_note(
+        &self,
+        change: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
+    ) -> Result<bool, SaveDiskIndexError> {
+        // The lock is held so that neither the saved run nor the filter is replaced.
+        let _slot = self.pass.lock();
+        let saved = self.state.read().saved.clone();
+        let read = Summary::read_without_filter(self.storage.as_ref(), &self.key).ok();
+        let ours = read.filter(|summary| self.session.is_some() && Some(&summary.identity) == saved.as_ref());
+        let Some(mut summary) = ours else { return Ok(false) };
+        let Some(note) = change(&summary.note) else { return Ok(false) };
+        summary.note = note;
+        (summary.filter_capacity, summary.filter_keys) = self.filter_size();
+        self.write_summary(&summary)?;
+        Ok(true)
+    }
+
+    fn filter_size(&self) -> (u64, u64) {
+        let state = self.state.read();
+        (state.filter.capacity(), state.filter.key_count())
+    }
+
+    /// Writes a summary, and the present filter with it. The filter has every key of each run,
+    /// except those of outdated entries.
+    fn write_summary(&self, summary: &Summary) -> Result<(), SaveDiskIndexError> {
+        let mut filter_bytes = |first, count| self.state.read().filter.lines_as_bytes(first, count);
+        summary
+            .write(self.storage.as_ref(), &self.key, &mut filter_bytes)
+            .map_err(|source| SaveDiskIndexError::Storage { file: summary_file(), source })
     }
 
     /// Drops the unsaved run and removes its files. The index must not be used afterwards.
