@@ -16,14 +16,15 @@ pub(super) struct DiskIndexState {
     /// The run that the summary names.
     pub(super) saved: Option<RunIdentity>,
     pub(super) frozen: Option<FrozenBuffer>,
-    /// The places whose entries in the run are left out of the next one. The buffers have none of
-    /// these entries, except such as were inserted since.
+    /// The places whose entries in the run are left out of the next one. Entries there that are in
+    /// the buffers were inserted since.
     pub(super) outdated: OutdatedPlaces,
     pub(super) active: EntryBuffer,
     /// The number of entries that were written into the run in place.
     pub(super) placed_count: u64,
     pub(super) filter: Filter,
-    /// An empty filter to replace a full one, usually a larger one. The current pass and new insertions fill it.
+    /// A filter to replace a full one, usually a larger one. The current pass and new insertions
+    /// fill it.
     pub(super) larger_filter: Option<Filter>,
     pub(super) next_generation: u64,
     /// A failed pass is retried when the active buffer has this many entries.

@@ -271,11 +271,11 @@ impl Tested {
     }
 }
 
-/// What a note says about the run.
+/// A note about the run.
 struct SavedNote {
     /// The run has this number of first entries.
     covered: u64,
-    /// What the run has at these places does not count.
+    /// The entries of the run at these places do not count.
     replaced: Vec<Range<u64>>,
 }
 

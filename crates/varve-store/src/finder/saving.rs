@@ -68,9 +68,9 @@ impl Finder {
         Ok(())
     }
 
-    /// Lets go of what the saved index has of arenas that are about to be replaced. An index on disk
-    /// stays and covers them no longer; that of an index in memory is removed, and saved anew when
-    /// the store is closed. Durable when this returns.
+    /// Lets go of what the saved index has of arenas that are about to be replaced. An index on
+    /// disk stays and covers them no longer; that of an index in memory is removed, and saved anew
+    /// when the store is closed. Durable when this returns.
     ///
     /// # Errors
     /// The file that cannot be removed, and the reason.

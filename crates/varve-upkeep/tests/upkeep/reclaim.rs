@@ -254,7 +254,7 @@ fn an_index_on_disk_outlives_a_collection() {
         }
         store.close().unwrap();
         let (store, arenas_read) = open_and_count(&disk, 22);
-        // What was written while the index was.
+        // Those that were written in the meantime.
         assert!(arenas_read <= 2, "{arenas_read}");
         let dead_count = check(&store, &blocks).unwrap();
         let live_count = blocks.values().filter(|(_, is_live)| *is_live).count();

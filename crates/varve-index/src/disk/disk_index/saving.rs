@@ -128,8 +128,8 @@ impl DiskIndex {
     }
 
     /// Replaces the note of the saved run. The part of the log that the new note names must not be
-    /// larger. `change` gets the present note, and returns the new one. Returns false if there is no
-    /// saved run whose summary can be read, or `change` returns `None`; nothing was written then.
+    /// larger. `change` gets the present note, and returns the new one. Returns false, and writes
+    /// nothing, if there is no saved run whose summary can be read, or `change` returns `None`.
     ///
     /// # Errors
     /// [`SaveDiskIndexError::Storage`]; the saved run has the old note then.
