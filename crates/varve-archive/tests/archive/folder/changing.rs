@@ -34,7 +34,7 @@ const FILES_A_FOLDER: u64 = 10;
 const BLOCKS_A_CHANGE: u64 = 3;
 
 /// 3 seeds from 0 on. `VARVE_CHANGING_SEEDS` sets the count, and `VARVE_CHANGING_FIRST` the first
-/// seed.
+/// seed. With `VARVE_CHANGING_TREE`, a copy of that tree is changed.
 fn seeds() -> Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let first = number("VARVE_CHANGING_FIRST").unwrap_or(0);
@@ -79,6 +79,8 @@ impl PathStates {
 /// A source, and the states of its paths.
 struct ChangingSource {
     root: PathBuf,
+    /// The folders that files are added to, and that are removed and moved.
+    folders: Vec<String>,
     /// Files are completed here, and then renamed to their place.
     aside: PathBuf,
     paths: BTreeMap<String, PathStates>,
@@ -89,26 +91,23 @@ struct ChangingSource {
 impl ChangingSource {
     fn new(place: &Place, seed: u64) -> Self {
         let mut draw = SeededDraw::new(seed);
-        let mut paths = BTreeMap::new();
-        let mut add = |path: String, bytes: Vec<u8>| {
-            place.file(&path, &bytes);
-            paths.insert(path, PathStates { states: vec![State::File(bytes)], ..PathStates::default() });
-        };
-        for folder in 0..FOLDER_COUNT {
-            for file in 0..FILES_A_FOLDER {
-                let length = draw.below(30_000);
-                add(format!("{folder:02}/{file}"), random_bytes(&mut draw, length));
-            }
-        }
-        // One that is read in segments, and one that is archived as a disk is.
-        let mut large = random_bytes(&mut draw, 9 << 20);
-        if seed.is_multiple_of(2) {
-            large[..16].copy_from_slice(b"SQLite format 3\0");
-        }
-        add("11/large".into(), large);
         let aside = place.folder.path().join("aside");
         fs::create_dir(&aside).unwrap();
-        Self { root: place.source(), aside, paths, draw, made_count: 0 }
+        match std::env::var_os("VARVE_CHANGING_TREE") {
+            Some(tree) => copy_tree(Path::new(&tree), &place.source()),
+            None => make_tree(place, &mut draw, seed.is_multiple_of(2)),
+        }
+        let (mut folders, mut paths) = (Vec::new(), BTreeMap::new());
+        for (path, states) in files_in(&place.source(), &mut folders) {
+            paths.insert(path, PathStates { states: vec![states], ..PathStates::default() });
+        }
+        assert!(!folders.is_empty(), "a tree needs a folder with files");
+        Self { root: place.source(), folders, aside, paths, draw, made_count: 0 }
+    }
+
+    fn draw_folder(&mut self) -> String {
+        let place = self.draw.below(self.folders.len() as u64);
+        self.folders[usize::try_from(place).unwrap()].clone()
     }
 
     /// Makes one change.
@@ -164,11 +163,11 @@ impl ChangingSource {
     }
 
     fn add_file(&mut self) {
-        let folder = self.draw.below(FOLDER_COUNT);
+        let folder = self.draw_folder();
         let length = self.draw.below(20_000);
         let bytes = random_bytes(&mut self.draw, length);
         self.made_count += 1;
-        let name = format!("{folder:02}/new {}", self.made_count);
+        let name = format!("{folder}/new {}", self.made_count);
         fs::write(self.aside.join("new"), &bytes).unwrap();
         if fs::rename(self.aside.join("new"), self.root.join(&name)).is_ok() {
             let states = vec![State::Absent, State::File(bytes)];
@@ -177,15 +176,14 @@ impl ChangingSource {
     }
 
     fn remove_folder(&mut self) {
-        let folder = format!("{:02}", self.draw.below(FOLDER_COUNT));
+        let folder = self.draw_folder();
         if fs::remove_dir_all(self.root.join(&folder)).is_ok() {
             self.leave(&folder);
         }
     }
 
     fn move_folder(&mut self) {
-        let (folder, to) = (self.draw.below(FOLDER_COUNT), self.made_count);
-        let (folder, to) = (format!("{folder:02}"), format!("moved {to}"));
+        let (folder, to) = (self.draw_folder(), format!("moved {}", self.made_count));
         self.made_count += 1;
         if fs::rename(self.root.join(&folder), self.root.join(&to)).is_ok() {
             for (name, states) in self.leave(&folder) {
@@ -209,6 +207,58 @@ impl ChangingSource {
         }
         left
     }
+}
+
+/// Makes folders of small files, and one large file.
+fn make_tree(place: &Place, draw: &mut SeededDraw, has_disk: bool) {
+    for folder in 0..FOLDER_COUNT {
+        for file in 0..FILES_A_FOLDER {
+            let length = draw.below(30_000);
+            place.file(&format!("{folder:02}/{file}"), random_bytes(draw, length));
+        }
+    }
+    // It is read in segments, or archived as a disk is.
+    let mut large = random_bytes(draw, 9 << 20);
+    if has_disk {
+        large[..16].copy_from_slice(b"SQLite format 3\0");
+    }
+    place.file("11/large", large);
+}
+
+/// Copies a tree with all attributes. Each name of a hard link becomes a file, since a change to
+/// one name is one to all of them.
+fn copy_tree(tree: &Path, to: &Path) {
+    let mut cp = Command::new("cp");
+    let copied = cp.args(["-a", "--no-preserve=links", "-T"]).args([tree, to]).status().unwrap();
+    assert!(copied.success(), "{} cannot be copied", tree.display());
+}
+
+/// Returns the files below a folder, by their paths in it. Adds the folders that have files and no
+/// folders to `folders`. Names that are not UTF-8 are left out, and never change.
+fn files_in(root: &Path, folders: &mut Vec<String>) -> BTreeMap<String, State> {
+    let mut files = BTreeMap::new();
+    let mut left = vec![String::new()];
+    while let Some(folder) = left.pop() {
+        let (mut has_folder, mut has_file) = (false, false);
+        for entry in fs::read_dir(root.join(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            has_folder |= kind.is_dir();
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+            if kind.is_dir() {
+                left.push(path);
+            } else if kind.is_file() {
+                has_file = true;
+                files.insert(path, State::File(fs::read(entry.path()).unwrap()));
+            }
+        }
+        if has_file && !has_folder && !folder.is_empty() {
+            folders.push(folder);
+        }
+    }
+    folders.sort_unstable();
+    files
 }
 
 /// A store that calls `meddle` with some of the blocks that are put or got.
