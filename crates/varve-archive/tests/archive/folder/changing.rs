@@ -511,13 +511,20 @@ fn what_appears_in_the_destination_is_not_lost_unasked() {
             let is_foreign = made.contains(name);
             let is_file = fs::symlink_metadata(&here).is_ok_and(|there| there.is_file());
             let is_reported = is_reported(&problems, Path::new(name));
-            if there.is_dir() {
+            let kind = fs::symlink_metadata(&there).unwrap().file_type();
+            if kind.is_dir() {
                 let is_folder = fs::symlink_metadata(&here).is_ok_and(|there| there.is_dir());
                 assert!(is_folder || is_reported, "seed {seed}: {name} is silently missing");
                 continue;
             }
             let bytes = if is_file { fs::read(&here).unwrap() } else { Vec::new() };
-            let is_restored = is_file && bytes == fs::read(&there).unwrap();
+            let is_restored = if kind.is_file() {
+                is_file && bytes == fs::read(&there).unwrap()
+            } else if kind.is_symlink() {
+                fs::read_link(&here).is_ok_and(|to| to == fs::read_link(&there).unwrap())
+            } else {
+                fs::symlink_metadata(&here).is_ok_and(|found| found.file_type() == kind)
+            };
             let may_stay = is_foreign && overwrite != Overwrite::IfChanged;
             assert!(
                 is_restored || may_stay || is_reported,
