@@ -116,12 +116,27 @@ impl ChangingSource {
             0 => self.remove_folder(),
             1 => self.move_folder(),
             2..=4 => self.add_file(),
-            kind => self.change_file(kind % 8),
+            // Seldom, so that it is often read when this comes.
+            5 if self.draw.below(4) == 0 => self.change_large_file(),
+            kind => {
+                let place = usize::try_from(self.draw.below(self.paths.len() as u64)).unwrap();
+                self.change_file(place, kind % 8);
+            }
         }
     }
 
-    fn change_file(&mut self, kind: u64) {
-        let place = usize::try_from(self.draw.below(self.paths.len() as u64)).unwrap();
+    fn change_large_file(&mut self) {
+        let length = |states: &PathStates| match states.states.last() {
+            Some(State::File(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        let largest = self.paths.values().enumerate().max_by_key(|(_, states)| length(states));
+        let place = largest.unwrap().0;
+        let kind = 3 + 5 * self.draw.below(2);
+        self.change_file(place, kind);
+    }
+
+    fn change_file(&mut self, place: usize, kind: u64) {
         let (name, states) = self.paths.iter_mut().nth(place).unwrap();
         let Some(State::File(old)) = states.states.last().cloned() else { return };
         if std::mem::replace(&mut states.is_changed, true) {
@@ -138,6 +153,11 @@ impl ChangingSource {
                 fs::File::options().append(true).open(&path).unwrap().write_all(&more).unwrap();
             }
             3 => open().write_all_at(b"other", offset).unwrap(),
+            8 => {
+                open().write_all_at(b"first", offset / 2).unwrap();
+                states.states.push(State::File(fs::read(&path).unwrap()));
+                open().write_all_at(b"second", offset / 2 + old.len() as u64 / 2).unwrap();
+            }
             4 => {
                 fs::write(self.aside.join("new"), format!("in place of {name}")).unwrap();
                 fs::rename(self.aside.join("new"), &path).unwrap();
@@ -331,6 +351,9 @@ fn check_path(path: &str, states: &PathStates, node: Option<Node>, problems: &[P
     if node.problem.is_some() {
         assert!(is_reported(problems, Path::new(path)), "{path}: {:?}", node.problem);
         assert!(!states.is_untouched(), "{path} was not touched: {:?}", node.problem);
+    } else {
+        let reported = problems.iter().find(|problem| problem.path == Path::new(path));
+        assert!(reported.is_none(), "the snapshot does not say that there was a problem: {reported:?}");
     }
     match (node.kind, node.problem) {
         (NodeKind::Folder, _) => assert!(states.was(&State::Folder), "{path} was never a folder"),
