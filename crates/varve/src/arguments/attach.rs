@@ -185,7 +185,11 @@ pub struct LookEvery(pub Option<Duration>);
 fn parse_look_every(text: &str) -> Result<LookEvery, String> {
     match text {
         "never" => Ok(LookEvery(None)),
-        text => parse_duration(text).map(|time| LookEvery(Some(time))),
+        text => match parse_duration(text)? {
+            // Without a pause, the servers would be asked all the time.
+            Duration::ZERO => Err("write a duration of at least 1s, or `never`".into()),
+            time => Ok(LookEvery(Some(time))),
+        },
     }
 }
 
@@ -193,5 +197,28 @@ fn parse_patience(text: &str) -> Result<AttachPatience, String> {
     match text {
         "forever" => Ok(AttachPatience(None)),
         text => parse_duration(text).map(|time| AttachPatience(Some(time))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_choice_of_the_machine_needs_one() {
+        let command = MachineArgs::augment_args(clap::Command::new("machine"));
+        for argument in command.get_arguments() {
+            assert!(MACHINE.contains(&argument.get_id().as_str()), "{argument} is allowed without --boot");
+        }
+    }
+
+    #[test]
+    fn servers_are_not_asked_without_a_pause() {
+        assert_eq!(parse_look_every("1s"), Ok(LookEvery(Some(Duration::from_secs(1)))));
+        assert_eq!(parse_look_every("never"), Ok(LookEvery(None)));
+        for none in ["0", "0s", "0h"] {
+            assert!(parse_look_every(none).unwrap_err().contains("never"), "{none}");
+        }
+        assert!(parse_look_every("soon").is_err());
     }
 }
