@@ -52,18 +52,16 @@ impl Finder {
                 file: summary_file(),
                 source: io::Error::other(error),
             })?;
-            self.is_saved_index_gone.store(false, Ordering::Relaxed);
-            return Ok(());
+        } else if let Some(index) = self.index.memory() {
+            let key = checkpoint_key(self.vault.log().keys());
+            self.vault
+                .storage()
+                .replace_with(&checkpoint_file(), |append| {
+                    index.write_checkpoint(&coverage.encode(), &key, append)
+                })
+                .map_err(|source| SaveCheckpointError { file: checkpoint_file(), source })?;
+            self.unsaved_blocks.store(0, Ordering::Relaxed);
         }
-        let Some(index) = self.index.memory() else { return Ok(()) };
-        let key = checkpoint_key(self.vault.log().keys());
-        self.vault
-            .storage()
-            .replace_with(&checkpoint_file(), |append| {
-                index.write_checkpoint(&coverage.encode(), &key, append)
-            })
-            .map_err(|source| SaveCheckpointError { file: checkpoint_file(), source })?;
-        self.unsaved_blocks.store(0, Ordering::Relaxed);
         self.is_saved_index_gone.store(false, Ordering::Relaxed);
         Ok(())
     }

@@ -13,6 +13,8 @@
 //! | some renames                     | old and new arenas                    | renames the others            |
 //! | all renames                      | new arenas, parity of the old ones    | removes that parity           |
 
+use std::collections::BTreeSet;
+
 use varve_block::{Block, BlockType, LogAddress, PutError};
 use varve_log::{AppendError, ArenaId, ArenaVersion, PackedClump, ReplacedArena, Seal, WriteFailure};
 
@@ -130,7 +132,7 @@ impl Intake {
         self.append_all_drafts()?;
         let seals: Vec<_> = ready.iter().map(|ready| (ready.arena, ready.new.seal)).collect();
         self.note_replaced(&seals)?;
-        let placed = self.place(ready);
+        let placed = self.place(ready, &arenas);
         if let Err(error) = &placed {
             let reason = WriteFailure::new(format!("replaced arenas are not in place yet: {error}"));
             self.appender.lock().fail(reason.clone());
@@ -150,9 +152,9 @@ impl Intake {
     }
 
     /// Renames committed successors, and makes this session find blocks in them.
-    fn place(&self, ready: Vec<ReadySuccessor>) -> Result<(), ReplaceError> {
+    fn place(&self, ready: Vec<ReadySuccessor>, arenas: &BTreeSet<ArenaId>) -> Result<(), ReplaceError> {
         let storage = self.vault.storage();
-        self.finder.take_out(&ready.iter().map(|ready| ready.arena).collect());
+        self.finder.take_out(arenas);
         for successor in &ready {
             let file = successor.arena.successor_file_name();
             storage.rename(&file, &successor.arena.file_name()).map_err(ReplaceError::Place)?;
