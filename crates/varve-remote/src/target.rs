@@ -156,6 +156,12 @@ pub trait Target: Send + Sync + fmt::Display {
         true
     }
 
+    /// Returns true if the server answers many requests at once over one connection (HTTP/2), as
+    /// far as is known. Never asks the server.
+    fn multiplexes(&self) -> bool {
+        false
+    }
+
     /// Puts an object, whole or not at all, as durably as the target can.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::redirect::{Action, Attempt, Policy};
-use reqwest::{Body, Client, Request, Response, StatusCode};
+use reqwest::{Body, Client, ClientBuilder, Request, Response, StatusCode, Version};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -36,6 +36,19 @@ const REDIRECTS_MAX: usize = 4;
 /// The most memory that is reserved for an answer before its first byte.
 const ROOM_BYTES_MAX: usize = 16 << 20;
 
+/// The bytes that one answer over HTTP/2 may be ahead of its reader. The line stays full up to a
+/// round trip of 300 ms at 100 Mbit/s.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+
+/// The same for all answers of one connection over HTTP/2. It bounds the memory for them.
+const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+
+/// The longest headers of an answer over HTTP/2. The library refuses twice as many bytes of them.
+const HEADER_LIST_BYTES_MAX: u32 = 16 << 10;
+
+/// A request is sent again at once at most this number of times.
+const UNBEGUN_MAX: u32 = 8;
+
 /// The pieces of an answer that may wait for their consumer. Then the receiver waits.
 const PIECES_AHEAD: usize = 2;
 
@@ -54,6 +67,8 @@ pub(crate) struct Http {
     /// True once the server has answered a request for a range with a whole object. Then the
     /// requests that only expect a range are no use.
     sends_whole: Arc<AtomicBool>,
+    /// True if the latest answer came over HTTP/2.
+    multiplexes: Arc<AtomicBool>,
 }
 
 /// The treatment of answers that name another place.
@@ -76,10 +91,14 @@ impl Http {
     /// Makes a client. `is_encrypted` selects HTTPS for all requests, or HTTP for all.
     pub fn new(options: &OpenOptions, is_encrypted: bool, redirects: Redirects) -> io::Result<Self> {
         let patience = options.patience;
-        let tls = match is_encrypted || redirects == Redirects::Follow {
+        let mut tls = match is_encrypted || redirects == Redirects::Follow {
             true => tls::client_config(options.authorities.as_deref())?,
             false => tls::believing_nobody()?,
         };
+        let is_only_read = redirects == Redirects::Follow;
+        if is_only_read {
+            tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        }
         let client = Client::builder()
             .tls_backend_preconfigured(tls)
             .connect_timeout(patience.silence_max)
@@ -88,15 +107,29 @@ impl Http {
                 Redirects::Refuse => Policy::none(),
                 Redirects::Follow => Policy::custom(follow),
             })
-            .retry(reqwest::retry::never())
-            .user_agent(USER_AGENT)
-            .build()
-            .map_err(|error| chain(&error))?;
+            .user_agent(USER_AGENT);
+        let client = match is_only_read {
+            true => with_http2(client, patience.silence_max),
+            // The other servers also receive, and are used over one connection for each request.
+            false => client.http1_only().retry(reqwest::retry::never()),
+        };
+        let client = client.build().map_err(|error| chain(&error))?;
         let (up, down) = (options.up.clone(), options.down.clone());
         let plain = if is_encrypted { None } else { PlainConnections::new(patience.silence_max) };
-        let (spare, ignores_ranges, sends_whole) = Default::default();
+        let (spare, ignores_ranges, sends_whole, multiplexes) = Default::default();
         let runtime = Runtime::new()?;
-        Ok(Self { runtime, client, patience, up, down, spare, plain, ignores_ranges, sends_whole })
+        Ok(Self {
+            runtime,
+            client,
+            patience,
+            up,
+            down,
+            spare,
+            plain,
+            ignores_ranges,
+            sends_whole,
+            multiplexes,
+        })
     }
 
     /// Runs a call that moves this many bytes.
@@ -126,6 +159,7 @@ impl Http {
     /// Does the same for a successful answer of at most `bytes_max` bytes.
     pub async fn send_within(&self, request: Request, bytes_max: usize) -> Result<HttpAnswer, AttemptError> {
         let response = self.client.execute(request).await.map_err(of_client)?;
+        note_version(&response, &self.multiplexes);
         let (status, headers) = (response.status(), response.headers().clone());
         let limit = if status.is_success() { bytes_max } else { ERROR_BYTES_MAX };
         let body = collect(response, limit).await;
@@ -139,13 +173,19 @@ impl Http {
         self.ignores_ranges.load(Ordering::Relaxed)
     }
 
+    /// Returns true if the server's latest answer shared its connection with others.
+    pub fn multiplexes(&self) -> bool {
+        self.multiplexes.load(Ordering::Relaxed)
+    }
+
     /// Sends a request for a range, whose header is set, and returns exactly that range.
     pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, AttemptError> {
         let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
-        let ignores_ranges = Arc::clone(&self.ignores_ranges);
+        let (ignores_ranges, multiplexes) = (Arc::clone(&self.ignores_ranges), Arc::clone(&self.multiplexes));
         self.beside(async move {
             let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
             let mut arriving = IncomingAnswer::begin(&client, request, range, down).await?;
+            note_version(&arriving.response, &multiplexes);
             ignores_ranges.fetch_or(arriving.is_longer, Ordering::Relaxed);
             let mut buffer = spare.take(wanted.min(ROOM_BYTES_MAX));
             while let Some(part) = arriving.next().await? {
@@ -168,21 +208,33 @@ impl Http {
         let (client, down) = (self.client.clone(), self.down.clone());
         let plain = self.plain.clone().filter(|_| !self.sends_whole.load(Ordering::Relaxed));
         let (ignores_ranges, sends_whole) = (Arc::clone(&self.ignores_ranges), Arc::clone(&self.sends_whole));
+        let multiplexes = Arc::clone(&self.multiplexes);
         let mut pieces = PieceCutter::new(Arc::clone(&self.spare), place);
         let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
         let coming = self.beside(async move {
             let mut coming = IncomingRange::begin(plain.as_ref(), &client, request, range, down).await?;
             if let IncomingRange::Library(answer, _) = &coming {
+                note_version(&answer.response, &multiplexes);
                 ignores_ranges.fetch_or(answer.is_longer, Ordering::Relaxed);
                 sends_whole.fetch_or(answer.is_whole, Ordering::Relaxed);
             }
-            while let Some(piece) = coming.next_piece(&mut pieces).await? {
-                // The consumer has stopped. That is not an error.
-                if sender.send(piece).await.is_err() {
-                    break;
+            loop {
+                let (piece, error) = match coming.next_piece(&mut pieces).await {
+                    Ok(piece) => (piece, None),
+                    // Bytes that have come need not come again.
+                    Err(error) => (pieces.finish_pages(), Some(error)),
+                };
+                let is_last = piece.is_none() || error.is_some();
+                if let Some(piece) = piece {
+                    // The consumer has stopped. That is not an error.
+                    if sender.send(piece).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                if is_last {
+                    return error.map_or(Ok(()), Err);
                 }
             }
-            Ok(())
         });
         let taking = async move {
             while let Some(piece) = receiver.recv().await {
@@ -352,6 +404,49 @@ fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, 
             "the server sends {header:?} instead of the requested bytes {range:?}"
         ))),
     }
+}
+
+/// Offers HTTP/2 to servers with TLS. A request that the server has not begun is sent again at
+/// once.
+fn with_http2(client: ClientBuilder, silence_max: Duration) -> ClientBuilder {
+    // Requests share the connection, so a silent one must end before the next request begins.
+    let ping_time = silence_max / 4;
+    let retry = reqwest::retry::for_host(AnyHost).no_budget().max_retries_per_request(UNBEGUN_MAX);
+    let retry = retry.classify_fn(|reply| match reply.error().is_some_and(is_unbegun) {
+        true => reply.retryable(),
+        false => reply.success(),
+    });
+    client
+        .retry(retry)
+        .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_max_header_list_size(HEADER_LIST_BYTES_MAX)
+        .http2_keep_alive_interval(ping_time)
+        .http2_keep_alive_timeout(ping_time)
+}
+
+/// Every server.
+struct AnyHost;
+
+impl PartialEq<&str> for AnyHost {
+    fn eq(&self, _: &&str) -> bool {
+        true
+    }
+}
+
+/// Returns true if the server has told that it did not begin with a request: it ends the connection
+/// after earlier ones, or refuses one more.
+fn is_unbegun(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.filter_map(|cause| cause.downcast_ref::<h2::Error>()).any(|error| {
+        let is_ending = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+        let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        error.is_remote() && (is_ending || is_refused)
+    })
+}
+
+fn note_version(response: &Response, multiplexes: &AtomicBool) {
+    multiplexes.store(response.version() == Version::HTTP_2, Ordering::Relaxed);
 }
 
 /// Decides if a redirect is followed.

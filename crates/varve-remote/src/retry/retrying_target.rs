@@ -78,6 +78,11 @@ pub(crate) trait AttemptTarget: Send + Sync + fmt::Display {
         true
     }
 
+    /// Reports whether requests share one connection, as [`Target::multiplexes`].
+    fn multiplexes(&self) -> bool {
+        false
+    }
+
     /// Puts an object.
     fn put(
         &self,
@@ -265,6 +270,10 @@ impl<H: AttemptTarget> Target for RetryingTarget<H> {
 
     fn knows_ranges(&self) -> bool {
         self.home.knows_ranges()
+    }
+
+    fn multiplexes(&self) -> bool {
+        self.home.multiplexes()
     }
 
     fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {

@@ -1,5 +1,6 @@
 //! Objects in a folder of a server of static files, which can only be read. Such a server lists
-//! nothing, and may not know ranges: then it sends whole objects, and the rest is skipped.
+//! nothing, and may not know ranges: then it sends whole objects, and the rest is skipped. With TLS
+//! it may choose HTTP/2.
 
 use std::fmt;
 use std::io;
@@ -120,6 +121,10 @@ impl AttemptTarget for Web {
 
     fn knows_ranges(&self) -> bool {
         !self.http.ignores_ranges()
+    }
+
+    fn multiplexes(&self) -> bool {
+        self.http.multiplexes()
     }
 
     fn put(&self, _: &FileName, _: &Bytes, _: PutMode, (): &mut ()) -> Result<(), AttemptError> {

@@ -61,11 +61,38 @@ impl PieceCutter {
     pub fn finish(&mut self) -> Option<Bytes> {
         self.filling.take().map(|(buffer, before)| buffer.freeze().slice(before..))
     }
+
+    /// Returns what has come of the last piece, up to the end of a page of the file, if there are
+    /// whole pages. The rest is lost.
+    pub fn finish_pages(&mut self) -> Option<Bytes> {
+        let surplus = usize::try_from(self.place % PAGE_BYTES as u64).unwrap_or(0);
+        let piece = self.finish()?;
+        let length = piece.len().checked_sub(surplus).filter(|length| *length > 0)?;
+        Some(piece.slice(..length))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broken_piece_ends_with_a_page() {
+        for (place, count, expected) in [
+            (0, 10_000, Some(8192)),
+            (0, 4096, Some(4096)),
+            (5, 4090, None),
+            (5, 4092, Some(4091)),
+            (4096, 0, None),
+            (100, 9000, Some(8092)),
+        ] {
+            let mut pieces = PieceCutter::new(Arc::default(), place);
+            let mut part = Bytes::from(vec![7; count]);
+            assert!(pieces.add(&mut part).is_none());
+            let pages = pieces.finish_pages().map(|pages| pages.len());
+            assert_eq!(pages, expected, "{count} bytes at {place}");
+        }
+    }
 
     #[test]
     fn pieces_are_pages_of_the_file() {

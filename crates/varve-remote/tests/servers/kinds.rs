@@ -288,15 +288,31 @@ pub fn static_tls() -> Option<(Server, OpenOptions)> {
     Some((server, options))
 }
 
+/// The same over HTTP/2, with this many requests for each connection. The file `requests` beside
+/// `www` has a line for each request: the number of its connection, its protocol and its status.
+pub fn static_http2(requests_max: usize) -> Option<(Server, OpenOptions)> {
+    let certificate = Certificate::make()?;
+    let both = certificate.both.display();
+    let more = format!(
+        "ssl_certificate {both}; ssl_certificate_key {both}; keepalive_requests {requests_max};\n\
+         access_log AT/requests requests;"
+    );
+    let server = static_nginx_with(" ssl http2", &more)?;
+    let options = certificate.options(&server);
+    Some((server, options))
+}
+
 fn static_nginx_with(listen: &str, more: &str) -> Option<Server> {
     let program = program("nginx")?;
     let user = if who_i_am() == "root" { "user root;" } else { "" };
     Some(Server::start(|folder, port| {
         fs::create_dir(folder.join("www")).unwrap();
         let at = folder.display();
+        let more = more.replace("AT", &at.to_string());
         let settings = format!(
             "{user} daemon off; master_process off; pid {at}/pid; error_log stderr;\n\
              events {{ worker_connections 256; }}\nhttp {{ access_log off; gzip on; gzip_types *;\n\
+             log_format requests '$connection $server_protocol $status';\n\
              client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;\n\
              uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;\n\
              server {{ listen 127.0.0.1:{port}{listen}; {more} root {at}/www;\n\
@@ -323,14 +339,14 @@ pub fn static_python() -> Option<Server> {
 }
 
 /// A certificate that only this test trusts.
-struct Certificate {
+pub struct Certificate {
     /// The file with the certificate and its key.
-    both: std::path::PathBuf,
+    pub both: std::path::PathBuf,
     folder: tempfile::TempDir,
 }
 
 impl Certificate {
-    fn make() -> Option<Self> {
+    pub fn make() -> Option<Self> {
         let openssl = program("openssl")?;
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);

@@ -14,3 +14,4 @@ mod lonely_server;
 mod promises;
 mod proxy;
 mod web;
+mod web_http2;

@@ -4,13 +4,13 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use varve_archive::image::ServedImage;
 use varve_machine::{NbdDisk, NbdDiskOptions};
 
-use crate::kinds::{static_nginx, static_python};
+use crate::kinds::{static_http2, static_nginx, static_python};
 use crate::lonely_server::Server;
 use crate::mount_point::{Mount, can_mount};
 use crate::sandbox::{Sandbox, copy_folder, has, noise, tool};
@@ -87,11 +87,15 @@ struct Attached {
 
 impl Attached {
     fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
+        Self::start_as(sandbox, sandbox.command(), words)
+    }
+
+    /// Does the same with a command of the sandbox.
+    fn start_as(sandbox: &Sandbox, mut command: Command, words: &[&str]) -> Self {
         let (socket, log) = (sandbox.path("nbd"), sandbox.path("attach.log"));
         // A killed server leaves its socket behind.
         drop(fs::remove_file(&socket));
         let complaints = fs::File::create(&log).unwrap();
-        let mut command = sandbox.command();
         command.arg("attach").args(words).args(["--nbd", &format!("unix:{}", socket.display())]);
         let mut child = command.stdout(Stdio::piped()).stderr(complaints).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -185,6 +189,25 @@ fn a_disk_streams_from_each_kind_of_server() {
             "{log}"
         );
     }
+}
+
+#[test]
+fn a_disk_streams_over_http2() {
+    // The server ends its connection in the middle.
+    let Some((server, options)) = static_http2(20) else { return };
+    let disk = disk(13);
+    let requests = server.folder.path().join("requests");
+    let published = Published::at(server, &disk);
+    let mut command = published.sandbox.command();
+    command.env("SSL_CERT_FILE", options.authorities.unwrap());
+    let address = published.address().replace("http://", "https://");
+    let attached = Attached::start_as(&published.sandbox, command, &[&address, "disk"]);
+    attached.check(&disk);
+    let summary = attached.end();
+    assert!(!summary.contains("failed"), "{summary}");
+    let requests = fs::read_to_string(requests).unwrap();
+    assert!(requests.lines().count() > 30, "{requests}");
+    assert!(requests.lines().all(|line| line.contains(" HTTP/2.0 ")), "{requests}");
 }
 
 #[test]
