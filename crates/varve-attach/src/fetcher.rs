@@ -1,7 +1,8 @@
 //! Fetches stored blocks from the mirrors, checks them, and wakes the readers that wait for them.
 //!
 //! A few threads share one [`Schedule`], which decides everything. A thread asks it for the next
-//! request, moves the bytes, and delivers each block as soon as its last byte is there.
+//! request, moves the bytes, and delivers each block as soon as its last byte is there. Threads are
+//! started when they are needed: over HTTP/2 there are many requests at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -17,7 +18,7 @@ use varve_remote::{Target, TargetError};
 use varve_world::FileName;
 
 use crate::edge::{Stopwatch, start_thread};
-use crate::schedule::{BlockRefusal, FetchJob, NextJob, Schedule, Urgency};
+use crate::schedule::{BlockRefusal, FetchJob, NextJob, RequestLimits, Schedule, ServerTraits, Urgency};
 
 /// Whole objects that are kept in memory, from servers that do not send parts of them.
 const WHOLE_COUNT_MAX: usize = 2;
@@ -44,15 +45,17 @@ impl fmt::Debug for PublicationServer {
 /// The settings of the connections to the mirrors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FetchSettings {
-    /// The requests at once.
+    /// The requests at once to mirrors with a connection for each request.
     pub connections: usize,
+    /// The requests at once to mirrors that answer many over one connection (HTTP/2).
+    pub streams: usize,
     /// The time that a read waits; `None`: for ever.
     pub patience: Option<Duration>,
 }
 
 impl Default for FetchSettings {
     fn default() -> Self {
-        Self { connections: 6, patience: Some(Duration::from_secs(60)) }
+        Self { connections: 6, streams: 32, patience: Some(Duration::from_secs(60)) }
     }
 }
 
@@ -123,6 +126,8 @@ struct FetchState {
     flights: BTreeMap<ObjectName, BlockFlight>,
     wholes: VecDeque<(ObjectName, Bytes)>,
     last_error: String,
+    /// The threads.
+    thread_count: usize,
     /// The threads that work on a request.
     busy_count: usize,
     is_closing: bool,
@@ -141,7 +146,9 @@ impl Fetcher {
         settings: FetchSettings,
         sink: Weak<dyn FetchSink>,
     ) -> io::Result<Self> {
-        let schedule = Schedule::new(mirrors.len(), settings.connections.max(1));
+        let limits =
+            RequestLimits { connections: settings.connections.max(1), streams: settings.streams.max(1) };
+        let schedule = Schedule::new(mirrors.len(), limits);
         let shared = Arc::new(FetchShared {
             mirrors: mirrors.into_iter().map(|mirror| (mirror.name.into(), mirror.target)).collect(),
             settings,
@@ -150,6 +157,7 @@ impl Fetcher {
                 flights: BTreeMap::new(),
                 wholes: VecDeque::new(),
                 last_error: "none of them was asked".into(),
+                thread_count: 0,
                 busy_count: 0,
                 is_closing: false,
             }),
@@ -159,10 +167,7 @@ impl Fetcher {
             clock: Stopwatch::start(),
         });
         let fetcher = Self(Arc::clone(&shared));
-        for number in 0..settings.connections.max(1) {
-            let shared = Arc::clone(&shared);
-            start_thread(&format!("fetch {number}"), move || shared.work())?;
-        }
+        shared.start_thread(&mut shared.state.lock())?;
         Ok(fetcher)
     }
 
@@ -186,7 +191,7 @@ impl Fetcher {
         if let Some(flight) = state.flights.get_mut(&part.name) {
             flight.waiter_count += 1;
         }
-        shared.work.notify_all();
+        shared.work.notify_one();
         loop {
             let flight = state.flights.get(&part.name);
             if let Some(outcome) = flight.and_then(|flight| flight.outcome.clone()) {
@@ -204,7 +209,7 @@ impl Fetcher {
                 return Err(error);
             }
             if state.schedule.hedge(&part.name, now) {
-                shared.work.notify_all();
+                shared.work.notify_one();
             }
             let late_at = state.schedule.late_at(&part.name);
             let wake_at = [late_at, deadline].into_iter().flatten().min();
@@ -230,7 +235,7 @@ impl Fetcher {
         };
         let new: Vec<_> = parts.iter().filter(is_new).map(|part| part.name).collect();
         if !new.is_empty() {
-            self.0.work.notify_all();
+            self.0.work.notify_one();
         }
         new
     }
@@ -307,36 +312,62 @@ impl FetchState {
 }
 
 impl FetchShared {
-    fn work(&self) {
+    fn start_thread(self: &Arc<Self>, state: &mut FetchState) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        start_thread(&format!("fetch {}", state.thread_count), move || shared.work())?;
+        state.thread_count += 1;
+        Ok(())
+    }
+
+    fn work(self: Arc<Self>) {
         while let Some(job) = self.next_job() {
             self.run(&job);
             let mut state = self.state.lock();
             state.busy_count = state.busy_count.saturating_sub(1);
             drop(state);
+            // This thread looks for the next request.
             self.arrived.notify_all();
-            self.work.notify_all();
         }
     }
 
     /// Waits for the next request; `None` at the end.
-    fn next_job(&self) -> Option<FetchJob> {
+    fn next_job(self: &Arc<Self>) -> Option<FetchJob> {
         let mut state = self.state.lock();
         loop {
             if state.is_closing {
                 return None;
             }
             let now = self.clock.elapsed();
-            let knows_ranges =
-                |mirror: usize| self.mirrors.get(mirror).is_none_or(|(_, target)| target.knows_ranges());
-            let pause = match state.schedule.next(now, knows_ranges) {
+            let pause = match state.schedule.next(now, |mirror| self.traits_of(mirror)) {
                 NextJob::Start(job) => {
                     state.busy_count = state.busy_count.saturating_add(1);
+                    self.keep_one_free(&mut state);
                     return Some(job);
                 }
                 NextJob::WaitUntil(until) => until.saturating_sub(now).min(LOOK_EVERY),
                 NextJob::Idle => LOOK_EVERY,
             };
             self.work.wait_for(&mut state, pause.max(Duration::from_millis(1)));
+        }
+    }
+
+    fn traits_of(&self, mirror: usize) -> ServerTraits {
+        let target = self.mirrors.get(mirror).map(|(_, target)| target);
+        ServerTraits {
+            knows_ranges: target.is_none_or(|target| target.knows_ranges()),
+            multiplexes: target.is_some_and(|target| target.multiplexes()),
+        }
+    }
+
+    /// Makes another thread look for the next request.
+    fn keep_one_free(self: &Arc<Self>, state: &mut FetchState) {
+        let thread_max = self.settings.connections.max(1).saturating_add(self.settings.streams.max(1));
+        if state.busy_count == state.thread_count && state.thread_count < thread_max {
+            if let Err(error) = self.start_thread(state) {
+                tracing::warn!(%error, threads = state.thread_count, "no more threads fetch blocks");
+            }
+        } else {
+            self.work.notify_one();
         }
     }
 

@@ -6,7 +6,8 @@
 //!   it.
 //! - A block is fetched once, however many want it. Only if an answer is late, another mirror is
 //!   asked as well.
-//! - The number of requests at once is bounded.
+//! - The number of requests at once is bounded: by connections, and over shared connections
+//!   (HTTP/2) by streams and by their bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,9 +21,15 @@ use crate::server_ranking::{ServerChoice, ServerNumber, ServerRanking};
 const GAP_BYTES_MAX: u32 = 64 << 10;
 /// The longest range of one request.
 const SPAN_BYTES_MAX: u32 = 4 << 20;
+/// Beyond one request for each connection, more of them share a connection only up to this sum of
+/// their bytes. It bounds memory, and the bytes that a reader's block may wait for.
+const SHARED_BYTES_MAX: u64 = 8 << 20;
 /// Each mirror may send wrong bytes for a block this many times. A cache on the way may have broken
 /// one answer.
 const REFUSALS_MAX: u32 = 2;
+/// A block that no reader waits for is dropped after this number of failed requests. The second
+/// one asks another mirror, or the same after its rest.
+const FAILURES_MAX: u32 = 2;
 
 /// The importance of a fetch; the most important first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +71,24 @@ pub(crate) enum NextJob {
     Idle,
 }
 
+/// The properties of a mirror that are known so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ServerTraits {
+    /// It sends parts of objects.
+    pub(crate) knows_ranges: bool,
+    /// It answers many requests at once over one connection.
+    pub(crate) multiplexes: bool,
+}
+
+/// The most requests at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RequestLimits {
+    /// To mirrors with a connection for each request.
+    pub(crate) connections: usize,
+    /// To mirrors that multiplex.
+    pub(crate) streams: usize,
+}
+
 /// The reason why a mirror's block was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockRefusal {
@@ -77,7 +102,7 @@ pub(crate) enum BlockRefusal {
 pub(crate) struct Schedule {
     pub(crate) mirrors: ServerRanking,
     mirror_count: usize,
-    connections_max: usize,
+    limits: RequestLimits,
     wants: BTreeMap<ObjectName, BlockWant>,
     /// The wanted blocks of each urgency. An entry counts only if its want has this urgency queued.
     queues: [VecDeque<ObjectName>; 4],
@@ -92,6 +117,8 @@ struct BlockWant {
     queued: Option<Urgency>,
     urgency: Urgency,
     jobs: Vec<JobNumber>,
+    /// The failed requests.
+    failures: u32,
     /// The refused answers of each mirror.
     refusals: BTreeMap<ServerNumber, u32>,
 }
@@ -99,6 +126,7 @@ struct BlockWant {
 #[derive(Debug)]
 struct RunningFetch {
     mirror: ServerNumber,
+    is_multiplexed: bool,
     started: Duration,
     first_piece: Option<Duration>,
     bytes: u64,
@@ -106,11 +134,11 @@ struct RunningFetch {
 }
 
 impl Schedule {
-    pub(crate) fn new(mirror_count: usize, connections_max: usize) -> Self {
+    pub(crate) fn new(mirror_count: usize, limits: RequestLimits) -> Self {
         Self {
             mirrors: ServerRanking::new(mirror_count),
             mirror_count,
-            connections_max,
+            limits,
             wants: BTreeMap::new(),
             queues: [const { VecDeque::new() }; 4],
             running: BTreeMap::new(),
@@ -127,6 +155,7 @@ impl Schedule {
                     queued: Some(urgency),
                     urgency,
                     jobs: Vec::new(),
+                    failures: 0,
                     refusals: BTreeMap::new(),
                 };
                 self.wants.insert(part.name, want);
@@ -158,12 +187,17 @@ impl Schedule {
         self.wants.remove(name);
     }
 
-    /// Chooses the next request. `knows_ranges` reports whether a mirror sends parts of objects.
-    pub(crate) fn next(&mut self, now: Duration, knows_ranges: impl Fn(ServerNumber) -> bool) -> NextJob {
+    /// Chooses the next request. `traits_of` returns the properties of a mirror.
+    pub(crate) fn next(
+        &mut self,
+        now: Duration,
+        traits_of: impl Fn(ServerNumber) -> ServerTraits,
+    ) -> NextJob {
         let mut until: Option<Duration> = None;
         for urgency in URGENCIES {
-            let kept_free = usize::from(urgency != Urgency::Demand && self.connections_max > 1);
-            if self.running.len() + kept_free >= self.connections_max {
+            let has_room = [false, true].map(|is_multiplexed| self.has_room(urgency, is_multiplexed));
+            let has_room = |mirror| has_room[usize::from(traits_of(mirror).multiplexes)];
+            if !(0..self.mirror_count).any(has_room) {
                 continue;
             }
             let wants = &self.wants;
@@ -172,10 +206,10 @@ impl Schedule {
             self.queues[urgency as usize].retain(is_queued);
             for name in &self.queues[urgency as usize] {
                 let Some(want) = self.wants.get(name) else { continue };
-                match self.choose_server(want, urgency, now) {
+                match self.choose_server(want, urgency, now, has_room) {
                     ServerChoice::Ask(mirror) => {
                         let part = want.part;
-                        return NextJob::Start(self.start(&part, urgency, mirror, now, knows_ranges(mirror)));
+                        return NextJob::Start(self.start(&part, urgency, mirror, now, traits_of(mirror)));
                     }
                     ServerChoice::Wait(time) => until = Some(until.map_or(time, |until| until.min(time))),
                     ServerChoice::Nobody => {}
@@ -185,7 +219,27 @@ impl Schedule {
         until.map_or(NextJob::Idle, NextJob::WaitUntil)
     }
 
-    fn choose_server(&self, want: &BlockWant, urgency: Urgency, now: Duration) -> ServerChoice {
+    /// Returns whether one more request may be sent to a mirror of this kind.
+    fn has_room(&self, urgency: Urgency, is_multiplexed: bool) -> bool {
+        let alike = self.running.values().filter(|running| running.is_multiplexed == is_multiplexed);
+        let (count, bytes) =
+            alike.fold((0_usize, 0_u64), |(count, bytes), running| (count + 1, bytes + running.bytes));
+        let limit = match is_multiplexed {
+            false => self.limits.connections,
+            true if bytes < SHARED_BYTES_MAX => self.limits.streams,
+            true => self.limits.connections.min(self.limits.streams),
+        };
+        let kept_free = usize::from(urgency != Urgency::Demand && limit > 1);
+        count + kept_free < limit
+    }
+
+    fn choose_server(
+        &self,
+        want: &BlockWant,
+        urgency: Urgency,
+        now: Duration,
+        has_room: impl Fn(ServerNumber) -> bool,
+    ) -> ServerChoice {
         let is_asked = |mirror| {
             want.jobs.iter().any(|job| self.running.get(job).is_some_and(|running| running.mirror == mirror))
         };
@@ -193,7 +247,7 @@ impl Schedule {
         let is_demand = urgency == Urgency::Demand;
         // A mirror whose bytes were refused is asked again only if no other one is left.
         for most in 0..REFUSALS_MAX {
-            let is_permitted = |mirror| refusals(mirror) == most && !is_asked(mirror);
+            let is_permitted = |mirror| refusals(mirror) == most && !is_asked(mirror) && has_room(mirror);
             match self.mirrors.choose(now, is_demand, is_permitted) {
                 ServerChoice::Nobody => {}
                 choice => return choice,
@@ -209,8 +263,9 @@ impl Schedule {
         urgency: Urgency,
         mirror: ServerNumber,
         now: Duration,
-        knows_ranges: bool,
+        traits: ServerTraits,
     ) -> FetchJob {
+        let knows_ranges = traits.knows_ranges;
         let number = self.next_number;
         self.next_number = number.saturating_add(1);
         let is_alone = part.object == part.name;
@@ -229,7 +284,9 @@ impl Schedule {
             }
         }
         let bytes = span.as_ref().map_or(0, |span| u64::from(span.end.saturating_sub(span.start)));
-        let running = RunningFetch { mirror, started: now, first_piece: None, bytes, is_late: false };
+        let is_multiplexed = traits.multiplexes;
+        let running =
+            RunningFetch { mirror, is_multiplexed, started: now, first_piece: None, bytes, is_late: false };
         self.running.insert(number, running);
         self.mirrors.begin(mirror);
         FetchJob { number, mirror, object: part.object, span, parts, urgency }
@@ -269,7 +326,7 @@ impl Schedule {
             running.is_late = true;
             // An answer that is coming is slow. One without its first piece may never come.
             if running.first_piece.is_none() {
-                self.mirrors.failed(running.mirror, now);
+                self.mirrors.failed(running.mirror, running.started, now);
             }
         }
         want.queued = Some(Urgency::Demand);
@@ -287,19 +344,23 @@ impl Schedule {
         self.end(job);
     }
 
-    /// Ends a request that has failed. The mirror rests. Blocks that a reader waits for are queued
-    /// again, and the others are dropped: their names are returned.
+    /// Ends a request that has failed. The mirror rests. Its blocks are queued again. Those that no
+    /// reader waits for are dropped instead after [`FAILURES_MAX`]: their names are returned.
     pub(crate) fn failed(&mut self, job: &FetchJob, now: Duration) -> Vec<ObjectName> {
         if let Some(running) = self.running.get(&job.number)
             && !running.is_late
         {
-            self.mirrors.failed(running.mirror, now);
+            self.mirrors.failed(running.mirror, running.started, now);
         }
-        let is_dropped = |want: &BlockWant| want.urgency != Urgency::Demand && want.jobs == [job.number];
-        let names = job.parts.iter().map(|part| part.name);
-        let dropped: Vec<_> = names.filter(|name| self.wants.get(name).is_some_and(is_dropped)).collect();
-        for name in &dropped {
-            self.wants.remove(name);
+        let mut dropped = Vec::new();
+        for name in job.parts.iter().map(|part| part.name) {
+            let Some(want) = self.wants.get_mut(&name) else { continue };
+            want.failures = want.failures.saturating_add(1);
+            let is_last = want.failures >= FAILURES_MAX && want.jobs == [job.number];
+            if is_last && want.urgency != Urgency::Demand {
+                self.wants.remove(&name);
+                dropped.push(name);
+            }
         }
         self.end(job);
         dropped

@@ -113,9 +113,12 @@ impl ServerRanking {
         }
     }
 
-    /// Records a failure, or an answer that is late. The mirror rests.
-    pub(crate) fn failed(&mut self, mirror: ServerNumber, now: Duration) {
-        if let Some(mirror) = self.0.get_mut(mirror) {
+    /// Records the failure of a request, or an answer that is late. The mirror rests. Requests that
+    /// had begun before the latest failure have failed with it: one connection may carry many.
+    pub(crate) fn failed(&mut self, mirror: ServerNumber, begun: Duration, now: Duration) {
+        if let Some(mirror) = self.0.get_mut(mirror)
+            && (mirror.failures == 0 || begun > mirror.failed_at)
+        {
             mirror.failures = mirror.failures.saturating_add(1);
             mirror.failed_at = now;
         }
@@ -197,20 +200,25 @@ mod tests {
         assert!(mirrors.late_after(0, 0) == LATE_MIN && mirrors.late_after(2, 1 << 20) > seconds(20.0));
     }
 
+    /// A request that fails at once.
+    fn fail(mirrors: &mut ServerRanking, mirror: ServerNumber, now: f64) {
+        mirrors.failed(mirror, seconds(now), seconds(now));
+    }
+
     #[test]
     fn a_failure_costs_a_rest_that_grows() {
         let mut mirrors = ServerRanking::new(2);
-        mirrors.failed(0, seconds(10.0));
+        fail(&mut mirrors, 0, 10.0);
         assert_eq!(ask(&mirrors, 10.5), ServerChoice::Ask(1));
         assert_eq!(ask(&mirrors, 11.0), ServerChoice::Ask(0));
-        for _ in 0..3 {
-            mirrors.failed(0, seconds(20.0));
+        for now in [18.0, 19.0, 20.0] {
+            fail(&mut mirrors, 0, now);
         }
-        mirrors.failed(1, seconds(20.0));
+        fail(&mut mirrors, 1, 20.0);
         assert_eq!(ask(&mirrors, 20.5), ServerChoice::Wait(seconds(21.0)));
-        mirrors.failed(1, seconds(21.0));
-        mirrors.failed(1, seconds(21.0));
-        mirrors.failed(1, seconds(21.0));
+        for now in [20.8, 20.9, 21.0] {
+            fail(&mut mirrors, 1, now);
+        }
         // A reader that waits has an answer soon after the mirror is back. Nobody else asks it.
         assert_eq!(ask(&mirrors, 21.0), ServerChoice::Wait(seconds(25.0)));
         assert_eq!(ask(&mirrors, 25.0), ServerChoice::Ask(0));
@@ -220,9 +228,22 @@ mod tests {
     }
 
     #[test]
+    fn requests_of_one_broken_connection_are_one_failure() {
+        let mut mirrors = ServerRanking::new(1);
+        for number in 0..32 {
+            mirrors.failed(0, seconds(9.0), seconds(10.0 + f64::from(number) / 1000.0));
+        }
+        assert_eq!(ask(&mirrors, 10.9), ServerChoice::Wait(seconds(11.0)));
+        assert_eq!(ask(&mirrors, 11.0), ServerChoice::Ask(0));
+        // The next request fails as well.
+        mirrors.failed(0, seconds(11.0), seconds(12.0));
+        assert_eq!(ask(&mirrors, 13.9), ServerChoice::Wait(seconds(14.0)));
+    }
+
+    #[test]
     fn a_mirror_that_has_failed_is_probed_by_one_request() {
         let mut mirrors = ServerRanking::new(1);
-        mirrors.failed(0, seconds(0.0));
+        fail(&mut mirrors, 0, 0.0);
         assert_eq!(ask(&mirrors, 1.0), ServerChoice::Ask(0));
         mirrors.begin(0);
         assert_eq!(ask(&mirrors, 1.0), ServerChoice::Wait(seconds(6.0)));
@@ -240,7 +261,7 @@ mod tests {
         mirrors.first_piece(0, seconds(0.01));
         assert!(mirrors.has_lied(0) && !mirrors.has_lied(0));
         assert_eq!(ask(&mirrors, 0.0), ServerChoice::Ask(1));
-        mirrors.failed(1, seconds(0.0));
+        fail(&mut mirrors, 1, 0.0);
         assert_eq!(ask(&mirrors, 0.0), ServerChoice::Ask(0));
     }
 }

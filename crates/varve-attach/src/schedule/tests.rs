@@ -2,6 +2,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+const PLAIN: ServerTraits = ServerTraits { knows_ranges: true, multiplexes: false };
+const MULTIPLEXING: ServerTraits = ServerTraits { multiplexes: true, ..PLAIN };
+
+fn with_connections(mirror_count: usize, connections: usize) -> Schedule {
+    Schedule::new(mirror_count, RequestLimits { connections, streams: 8 })
+}
+
 fn alone(number: u8) -> ObjectPart {
     ObjectPart::alone(ObjectName::of(&[number]), 1000)
 }
@@ -18,7 +25,7 @@ fn at(milliseconds: u64) -> Duration {
 }
 
 fn start(schedule: &mut Schedule, now: u64) -> FetchJob {
-    match schedule.next(at(now), |_| true) {
+    match schedule.next(at(now), |_| PLAIN) {
         NextJob::Start(job) => job,
         other => panic!("{other:?}"),
     }
@@ -33,18 +40,18 @@ fn deliver(schedule: &mut Schedule, job: &FetchJob, now: u64) {
 
 #[test]
 fn readers_come_first_and_have_a_connection_of_their_own() {
-    let mut schedule = Schedule::new(1, 3);
+    let mut schedule = with_connections(1, 3);
     (0..4).for_each(|number| assert!(schedule.want(alone(number), Urgency::Fill)));
     schedule.want(alone(10), Urgency::Ahead);
     assert_eq!(start(&mut schedule, 0).parts, [alone(10)]);
     assert_eq!(start(&mut schedule, 0).parts, [alone(0)]);
-    assert_eq!(schedule.next(at(0), |_| true), NextJob::Idle, "one is kept free");
+    assert_eq!(schedule.next(at(0), |_| PLAIN), NextJob::Idle, "one is kept free");
     // A block that is wanted for the cache becomes urgent.
     assert!(!schedule.want(alone(3), Urgency::Demand));
     let job = start(&mut schedule, 0);
     assert_eq!((&job.parts[..], job.urgency), (&[alone(3)][..], Urgency::Demand));
     schedule.want(alone(11), Urgency::Demand);
-    assert_eq!(schedule.next(at(0), |_| true), NextJob::Idle, "all are busy");
+    assert_eq!(schedule.next(at(0), |_| PLAIN), NextJob::Idle, "all are busy");
     deliver(&mut schedule, &job, 10);
     assert_eq!(start(&mut schedule, 10).parts, [alone(11)]);
     assert!(!schedule.is_requested(&alone(3).name) && schedule.is_requested(&alone(1).name));
@@ -52,7 +59,7 @@ fn readers_come_first_and_have_a_connection_of_their_own() {
 
 #[test]
 fn neighbours_in_a_pack_come_with_one_request() {
-    let mut schedule = Schedule::new(1, 2);
+    let mut schedule = with_connections(1, 2);
     for number in [0, 1, 5, 300, 301] {
         schedule.want(packed(1, number), Urgency::Ahead);
     }
@@ -70,20 +77,65 @@ fn neighbours_in_a_pack_come_with_one_request() {
 
 #[test]
 fn without_ranges_the_whole_pack_comes() {
-    let mut schedule = Schedule::new(1, 2);
+    let mut schedule = with_connections(1, 2);
     for number in [7, 300] {
         schedule.want(packed(1, number), Urgency::Demand);
     }
     schedule.want(alone(9), Urgency::Demand);
-    let NextJob::Start(job) = schedule.next(at(0), |_| false) else { panic!() };
+    let NextJob::Start(job) = schedule.next(at(0), |_| ServerTraits { knows_ranges: false, ..PLAIN }) else {
+        panic!()
+    };
     assert_eq!((job.span, job.parts), (None, vec![packed(1, 7), packed(1, 300)]));
-    let NextJob::Start(job) = schedule.next(at(0), |_| false) else { panic!() };
+    let NextJob::Start(job) = schedule.next(at(0), |_| ServerTraits { knows_ranges: false, ..PLAIN }) else {
+        panic!()
+    };
     assert_eq!(job.span, Some(0..1000), "an object by itself is requested as it is");
 }
 
 #[test]
+fn many_requests_share_a_connection() {
+    let begin = |schedule: &mut Schedule| match schedule.next(at(0), |_| MULTIPLEXING) {
+        NextJob::Start(job) => Some(job),
+        _ => None,
+    };
+    let mut schedule = with_connections(1, 3);
+    (0..9).for_each(|number| assert!(schedule.want(alone(number), Urgency::Profile)));
+    let jobs: Vec<_> = std::iter::from_fn(|| begin(&mut schedule)).collect();
+    assert_eq!(jobs.len(), 7, "one of 8 streams is kept free");
+    schedule.want(alone(20), Urgency::Demand);
+    assert_eq!(begin(&mut schedule).unwrap().parts, [alone(20)]);
+    assert_eq!(begin(&mut schedule), None);
+
+    // Long requests are as few as with connections of their own.
+    let mut schedule = with_connections(1, 3);
+    for pack in 0..9 {
+        schedule.want(ObjectPart { bytes: SPAN_BYTES_MAX, ..packed(pack, 0) }, Urgency::Profile);
+    }
+    let jobs: Vec<_> = std::iter::from_fn(|| begin(&mut schedule)).collect();
+    assert_eq!(jobs.len(), 2);
+    schedule.want(alone(20), Urgency::Demand);
+    assert_eq!(begin(&mut schedule).unwrap().parts, [alone(20)]);
+}
+
+#[test]
+fn each_protocol_has_a_limit() {
+    let mut schedule = with_connections(2, 2);
+    let traits = |mirror| if mirror == 0 { MULTIPLEXING } else { PLAIN };
+    for number in 0..12 {
+        schedule.want(alone(number), Urgency::Demand);
+    }
+    let next = |schedule: &mut Schedule| match schedule.next(at(0), traits) {
+        NextJob::Start(job) => Some(job.mirror),
+        _ => None,
+    };
+    let asked: Vec<_> = std::iter::from_fn(|| next(&mut schedule)).collect();
+    let count = |mirror| asked.iter().filter(|other| **other == mirror).count();
+    assert_eq!((count(0), count(1)), (8, 2), "{asked:?}");
+}
+
+#[test]
 fn a_late_answer_is_requested_elsewhere_too() {
-    let mut schedule = Schedule::new(2, 4);
+    let mut schedule = with_connections(2, 4);
     schedule.want(alone(1), Urgency::Demand);
     let first = start(&mut schedule, 0);
     assert_eq!((first.mirror, schedule.late_at(&alone(1).name)), (0, Some(at(500))));
@@ -98,31 +150,50 @@ fn a_late_answer_is_requested_elsewhere_too() {
     schedule.want(alone(2), Urgency::Demand);
     assert_eq!(start(&mut schedule, 800).mirror, 1);
     // A single mirror has nobody to help it.
-    let mut schedule = Schedule::new(1, 4);
+    let mut schedule = with_connections(1, 4);
     schedule.want(alone(1), Urgency::Demand);
     start(&mut schedule, 0);
     assert_eq!(schedule.late_at(&alone(1).name), None);
 }
 
+/// Requests a block that comes, so that the mirror does not rest any more.
+fn deliver_one(schedule: &mut Schedule, now: u64) {
+    schedule.want(alone(99), Urgency::Demand);
+    let job = start(schedule, now);
+    deliver(schedule, &job, now);
+}
+
 #[test]
-fn a_failure_is_repeated_for_readers_only() {
-    let mut schedule = Schedule::new(1, 3);
+fn after_two_failures_only_readers_matter() {
+    let mut schedule = with_connections(2, 3);
+    schedule.want(alone(1), Urgency::Ahead);
+    let first = start(&mut schedule, 0);
+    assert_eq!(schedule.failed(&first, at(10)), []);
+    let second = start(&mut schedule, 10);
+    assert_eq!((first.mirror, second.mirror), (0, 1), "the other mirror is asked at once");
+    assert_eq!(schedule.failed(&second, at(20)), [alone(1).name]);
+
+    let mut schedule = with_connections(1, 3);
     schedule.want(alone(1), Urgency::Ahead);
     let job = start(&mut schedule, 0);
-    assert_eq!(schedule.failed(&job, at(10)), [alone(1).name]);
-    schedule.want(alone(2), Urgency::Demand);
-    assert_eq!(schedule.next(at(10), |_| true), NextJob::WaitUntil(at(1010)));
+    assert_eq!(schedule.failed(&job, at(10)), []);
     let job = start(&mut schedule, 1010);
-    assert_eq!(schedule.failed(&job, at(1020)), []);
-    assert!(schedule.is_requested(&alone(2).name));
-    assert_eq!(schedule.next(at(1020), |_| true), NextJob::WaitUntil(at(3020)));
+    assert_eq!(schedule.failed(&job, at(1011)), [alone(1).name]);
+    deliver_one(&mut schedule, 3011);
+    schedule.want(alone(2), Urgency::Demand);
+    for (now, until) in [(4000, 5000), (5000, 7000), (7000, 11_000)] {
+        let job = start(&mut schedule, now);
+        assert_eq!(schedule.failed(&job, at(now)), []);
+        assert!(schedule.is_requested(&alone(2).name));
+        assert_eq!(schedule.next(at(now), |_| PLAIN), NextJob::WaitUntil(at(until)));
+    }
     schedule.drop_want(&alone(2).name);
-    assert_eq!(schedule.next(at(5000), |_| true), NextJob::Idle);
+    assert_eq!(schedule.next(at(20_000), |_| PLAIN), NextJob::Idle);
 }
 
 #[test]
 fn wrong_bytes_are_requested_elsewhere_and_then_once_more() {
-    let mut schedule = Schedule::new(2, 3);
+    let mut schedule = with_connections(2, 3);
     schedule.want(alone(1), Urgency::Demand);
     let mut asked = Vec::new();
     for round in 0..4 {
@@ -174,18 +245,21 @@ proptest! {
     /// Requests stay bounded, and every reader is served as soon as mirrors answer.
     #[test]
     fn no_reader_is_forgotten(steps in proptest::collection::vec(step(), 0..200), mirror_count in 1_usize..4) {
-        let mut schedule = Schedule::new(mirror_count, 3);
+        let mut schedule = with_connections(mirror_count, 3);
         let (mut now, mut running): (u64, Vec<FetchJob>) = (0, Vec::new());
         let begin = |schedule: &mut Schedule, running: &mut Vec<FetchJob>, now: u64| {
-            if let NextJob::Start(job) = schedule.next(at(now), |mirror| mirror != 1) {
-                assert!(!job.parts.is_empty() && running.len() < 3, "{job:?}");
+            let traits = |mirror| ServerTraits { knows_ranges: mirror != 1, multiplexes: mirror == 2 };
+            if let NextJob::Start(job) = schedule.next(at(now), traits) {
+                let alike = running.iter().filter(|other| (other.mirror == 2) == (job.mirror == 2));
+                let (alike, limit) = (alike.collect::<Vec<_>>(), if job.mirror == 2 { 8 } else { 3 });
+                assert!(!job.parts.is_empty() && alike.len() < limit, "{job:?}");
                 let span = job.span.clone().unwrap_or(0..u32::MAX);
                 for part in &job.parts {
                     assert!(part.object == job.object, "{job:?}");
                     assert!(span.start <= part.offset && part.offset + part.bytes <= span.end, "{job:?}");
                 }
-                let reserved = running.iter().filter(|other| other.urgency != Urgency::Demand).count();
-                assert!(job.urgency == Urgency::Demand || reserved < 2, "no connection is left for readers");
+                let reserved = alike.iter().filter(|other| other.urgency != Urgency::Demand).count();
+                assert!(job.urgency == Urgency::Demand || reserved + 1 < limit, "none is left for readers");
                 running.push(job);
             }
         };
@@ -231,6 +305,6 @@ proptest! {
             now += 1000;
         }
         prop_assert_eq!(schedule.wants.len(), 0);
-        prop_assert_eq!(schedule.next(at(now), |_| true), NextJob::Idle);
+        prop_assert_eq!(schedule.next(at(now), |_| PLAIN), NextJob::Idle);
     }
 }
