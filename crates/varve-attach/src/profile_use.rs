@@ -1,6 +1,7 @@
 //! Judges a profile by the reads of its disk.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::block_supply::BlockOrigin;
 
@@ -24,6 +25,11 @@ impl ProfileUse {
     pub(crate) fn new(blocks: &[u64]) -> Self {
         let blocks = blocks.iter().map(|block| (*block, false)).collect();
         Self { blocks, ..Self::default() }
+    }
+
+    /// Returns whether all of these blocks are in the profile.
+    pub(crate) fn foresees(&self, blocks: &Range<u64>) -> bool {
+        blocks.clone().all(|block| self.blocks.contains_key(&block))
     }
 
     pub(crate) fn note(&mut self, block: u64, origin: &BlockOrigin) {

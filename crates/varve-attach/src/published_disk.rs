@@ -101,8 +101,10 @@ impl PublishedDisk {
         if end > self.image.shape.size {
             return Err(ReadDiskError::End { end });
         }
-        let ahead = self.streams.lock().note(offset..end);
         let blocks = self.blocks_of(&(offset..end));
+        // A profile knows better than a guess what is read next.
+        let is_foreseen = self.profile_use.lock().as_ref().is_some_and(|profile| profile.foresees(&blocks));
+        let ahead = if is_foreseen { None } else { self.streams.lock().note(offset..end) };
         // All blocks of a long read come at once, and not one after the other.
         let own = if blocks.end - blocks.start > 1 { self.prefetch(&blocks)? } else { Vec::new() };
         if let Some(ahead) = ahead {
@@ -195,14 +197,15 @@ impl PublishedDisk {
         Ok(parts)
     }
 
-    /// Compares the reads with a profile from now on.
+    /// Compares the reads with a profile from now on. Reads of its blocks cause no read-ahead.
     pub(crate) fn expect_reads(&self, profile: ProfileUse) {
         *self.profile_use.lock() = Some(profile);
     }
 
     /// Returns true if the reads since the last call were mostly for blocks outside of the profile.
+    /// It is then forgotten.
     pub(crate) fn has_surprised(&self) -> bool {
-        self.profile_use.lock().as_mut().is_some_and(ProfileUse::end_interval)
+        self.profile_use.lock().take_if(ProfileUse::end_interval).is_some()
     }
 
     /// Returns the first range within `range` that has stored blocks; `None` if only zeros follow.

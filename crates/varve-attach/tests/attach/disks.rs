@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use varve_attach::{
-    AccessLog, BlockAccess, BlockOrigin, BlockSupply, CacheBudget, FalsifiedBlock, FetchError, FetchSettings,
-    PublishedDisk, ReadDiskError, StoredCache, fill_cache, prefetch_profile,
+    AccessLog, AttachFigures, BlockAccess, BlockOrigin, BlockSupply, CacheBudget, FalsifiedBlock, FetchError,
+    FetchSettings, PublishedDisk, ReadDiskError, StoredCache, fill_cache, prefetch_profile,
 };
 use varve_edition::{DiskProfile, ObjectName, ProfileRead};
 use varve_image::ReadAt;
@@ -339,6 +339,33 @@ fn the_blocks_of_a_profile_are_there_before_they_are_read() {
         let report = prefetch_profile(&disk, &longer, &is_over).unwrap();
         assert_eq!((report.blocks, report.requested), (2, 0));
     }
+}
+
+#[test]
+fn a_profile_takes_the_place_of_read_ahead() {
+    const FORESEEN: usize = 100;
+    let publication = Publication::new(disk_of(401), Layout::Alone);
+    let all = source(&[&TestServer::with(&publication.objects)], None);
+    let disk = publication.open(&all);
+    let read_in_order = |blocks: std::ops::Range<usize>| {
+        for block in blocks {
+            let expected = &publication.disk[block * BLOCK..(block + 1) * BLOCK];
+            assert!(read(&disk, block * BLOCK, BLOCK).unwrap() == expected, "{block}");
+            disk.read_ahead();
+        }
+        all.wait_idle(Duration::from_secs(9));
+        all.figures()
+    };
+    let profile = profile_of(0..FORESEEN, &publication.disk);
+    prefetch_profile(&disk, &profile, &Arc::new(AtomicBool::new(false))).unwrap();
+    all.wait_idle(Duration::from_secs(9));
+    let before = all.figures();
+    let foreseen = read_in_order(0..FORESEEN);
+    let bytes = |figures: AttachFigures| figures.reader_bytes + figures.ahead_bytes;
+    assert_eq!(bytes(foreseen), bytes(before), "nothing else is fetched");
+    // After the profile, read-ahead goes on.
+    let later = read_in_order(FORESEEN..300);
+    assert!(later.fetched < 20 && later.memory + later.waited > 50, "{later:?}");
 }
 
 #[test]
