@@ -1,0 +1,62 @@
+"""The reads of a start, with its profile, while something breaks. No read may fail. Each row has a limit: the same
+replay with nothing broken, in the same round.
+
+  - one of two mirrors ends after half of the reads, each mirror at a line of its own; the first one, and the
+    second one
+  - a line cuts 30 % of the connections
+  - the line of the first of two mirrors loses 90 % of its rate after half of the reads
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from bench.publication import Publication, Row
+from bench.shaped_line import BITS_PER_SECOND, Line
+
+CUT_SHARE = 0.3
+
+
+def measure(publication: Publication) -> list[Row]:
+    with two_lines(publication) as (first, second):
+        whole = replay(publication, first, second)
+    beside = "the same with nothing broken"
+    rows: list[Row] = []
+    breaks: list[tuple[str, Callable[[Line, Line], None]]] = [
+        ("the first of two mirrors ends", lambda first, _: first.end()),
+        ("the second of two mirrors ends", lambda _, second: second.end()),
+        ("the first of two lines loses 90 % of its rate", lambda first, _: slow_down(first)),
+    ]
+    for told, break_it in breaks:
+        with two_lines(publication) as (first, second):
+            publication.at_half = lambda first=first, second=second, break_it=break_it: break_it(first, second)
+            seconds = replay(publication, first, second)
+            rows.append((f"a replay: {told}", beside, seconds, whole, first.received_bytes + second.received_bytes))
+    for protocol in ("HTTP/1.1",):
+        with publication.served() as line:
+            whole = replay(publication, line)
+        with publication.served(cut_share=CUT_SHARE) as line:
+            seconds = replay(publication, line)
+            told = f"{line.cut_count} of {line.connections} connections are cut, {protocol}"
+            rows.append((f"a replay: {told}", beside, seconds, whole, line.received_bytes))
+    return rows
+
+
+@contextlib.contextmanager
+def two_lines(publication: Publication) -> Iterator[tuple[Line, Line]]:
+    with publication.web.running() as port:
+        yield Line(port), Line(port)
+
+
+def slow_down(line: Line) -> None:
+    line.bits_per_second = BITS_PER_SECOND // 10
+
+
+def replay(publication: Publication, line: Line, mirror: Line | None = None) -> float:
+    more = () if mirror is None else ("--mirror", publication.url(mirror.port, "mirror"))
+    began = time.monotonic()
+    try:
+        with publication.attached(publication.address(line.port, "with"), "auto", *more) as at:
+            return publication.replay(at, "day", began)
+    finally:
+        publication.at_half = lambda: None
