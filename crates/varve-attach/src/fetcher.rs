@@ -361,7 +361,9 @@ impl FetchShared {
 
     /// Makes another thread look for the next request.
     fn keep_one_free(self: &Arc<Self>, state: &mut FetchState) {
-        let thread_max = self.settings.connections.max(1).saturating_add(self.settings.streams.max(1));
+        let has_streams = self.mirrors.iter().any(|(_, target)| target.multiplexes());
+        let streams = if has_streams { self.settings.streams.max(1) } else { 1 };
+        let thread_max = self.settings.connections.max(1).saturating_add(streams);
         if state.busy_count == state.thread_count && state.thread_count < thread_max {
             if let Err(error) = self.start_thread(state) {
                 tracing::warn!(%error, threads = state.thread_count, "no more threads fetch blocks");
