@@ -3,7 +3,7 @@ replay with nothing broken, in the same round.
 
   - one of two mirrors ends after half of the reads, each mirror at a line of its own; the first one, and the
     second one
-  - a line cuts 30 % of the connections
+  - a line cuts 30 % of the connections, over HTTP/1.1 and HTTP/2
   - the line of the first of two mirrors loses 90 % of its rate after half of the reads
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from bench.publication import Publication, Row
 from bench.shaped_line import BITS_PER_SECOND, Line
+from bench.web_server import HTTP2, PLAIN
 
 CUT_SHARE = 0.3
 
@@ -32,13 +33,13 @@ def measure(publication: Publication) -> list[Row]:
             publication.at_half = lambda first=first, second=second, break_it=break_it: break_it(first, second)
             seconds = replay(publication, first, second)
             rows.append((f"a replay: {told}", beside, seconds, whole, first.received_bytes + second.received_bytes))
-    for protocol in ("HTTP/1.1",):
-        with publication.served() as line:
-            whole = replay(publication, line)
-        with publication.served(cut_share=CUT_SHARE) as line:
-            seconds = replay(publication, line)
-            told = f"{line.cut_count} of {line.connections} connections are cut, {protocol}"
-            rows.append((f"a replay: {told}", beside, seconds, whole, line.received_bytes))
+    for told, protocol in (("HTTP/1.1", PLAIN), ("HTTP/2", HTTP2)):
+        with publication.served(protocol) as line:
+            whole = replay(publication, line, protocol=protocol)
+        with publication.served(protocol, CUT_SHARE) as line:
+            seconds = replay(publication, line, protocol=protocol)
+            row = f"a replay: {line.cut_count} of {line.connections} connections are cut, {told}"
+            rows.append((row, beside, seconds, whole, line.received_bytes))
     return rows
 
 
@@ -52,11 +53,11 @@ def slow_down(line: Line) -> None:
     line.bits_per_second = BITS_PER_SECOND // 10
 
 
-def replay(publication: Publication, line: Line, mirror: Line | None = None) -> float:
+def replay(publication: Publication, line: Line, mirror: Line | None = None, protocol: str = PLAIN) -> float:
     more = () if mirror is None else ("--mirror", publication.url(mirror.port, "mirror"))
     began = time.monotonic()
     try:
-        with publication.attached(publication.address(line.port, "with"), "auto", *more) as at:
+        with publication.attached(publication.address(line.port, "with", protocol), "auto", *more) as at:
             return publication.replay(at, "day", began)
     finally:
         publication.at_half = lambda: None
