@@ -11,6 +11,7 @@
 //! limited time.
 
 pub mod archive;
+pub mod daily;
 pub mod disk_index;
 pub mod edition;
 pub mod forge;
@@ -39,7 +40,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 46] = [
+pub const TARGETS: [Target; 47] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -97,6 +98,7 @@ pub const TARGETS: [Target; 46] = [
     Target { name: "cache_record", run: edition::cache_record, seeds: edition::cache_record_seeds },
     Target { name: "trust_record", run: edition::trust_record, seeds: edition::trust_record_seeds },
     Target { name: "blkparse_text", run: edition::blkparse_text, seeds: edition::blkparse_text_seeds },
+    Target { name: "daily_config", run: daily::daily_config, seeds: daily::daily_config_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 

@@ -117,6 +117,7 @@ exercise!(
     cache_record,
     trust_record,
     blkparse_text,
+    daily_config,
     store_files,
 );
 

@@ -1,0 +1,148 @@
+//! The settings of a machine's daily work.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+
+use super::place::ConfigPlace;
+use super::secrets::StoreKey;
+use crate::promise::PromiseLimits;
+use crate::timing::conditions::RunConditions;
+use crate::timing::every::Every;
+
+/// The settings of a machine's daily work: `varve.toml` with `conf.d/*.toml`.
+#[derive(Debug, Clone)]
+pub struct DailyConfig {
+    /// The time zone of `every`; `None` for that of the machine.
+    pub zone: Option<TimeZone>,
+    /// The folder for the run log; `None` for the usual one.
+    pub state: Option<PathBuf>,
+    pub stores: BTreeMap<String, ConfiguredStore>,
+    pub sources: BTreeMap<String, ConfiguredSource>,
+    pub replicas: BTreeMap<String, ConfiguredReplica>,
+    pub care: CareConfig,
+    pub promises: PromiseLimits,
+}
+
+/// `[store.NAME]`
+#[derive(Debug, Clone)]
+pub struct ConfiguredStore {
+    pub place: ConfigPlace,
+    /// The folder or address of the store.
+    pub at: String,
+    pub key: Option<StoreKey>,
+    /// The time to wait for another writer.
+    pub wait: Duration,
+}
+
+/// `[source.NAME]`
+#[derive(Debug, Clone)]
+pub struct ConfiguredSource {
+    pub place: ConfigPlace,
+    pub store: String,
+    pub what: SourceWhat,
+    /// Options of `varve snapshot`, for a folder, a file or a disk.
+    pub options: Vec<String>,
+    pub every: Every,
+    pub spread: Duration,
+    pub conditions: RunConditions,
+    /// Rules of retention, as options of `varve forget` without their dashes, each with its value.
+    pub keep: Vec<(&'static str, String)>,
+    pub hooks: HookSet,
+    /// The limit on the age of the newest snapshot, instead of the promise of all sources.
+    pub snapshot_within: Option<Duration>,
+}
+
+/// The thing that is archived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceWhat {
+    Folder(PathBuf),
+    File(PathBuf),
+    Disk(PathBuf),
+    /// The output of a program, as a file of this name.
+    Command {
+        program: Vec<String>,
+        name: String,
+    },
+    /// A machine that runs in QEMU, by its monitor socket.
+    Machine(PathBuf),
+}
+
+/// Programs that run around a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HookSet {
+    /// If it fails, there is no snapshot.
+    pub before: Option<HookConfig>,
+    /// Runs after a snapshot was made.
+    pub after: Option<HookConfig>,
+    /// Runs last, whatever happened.
+    pub always: Option<HookConfig>,
+}
+
+/// A program that runs around a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookConfig {
+    pub run: Vec<String>,
+    pub timeout: Duration,
+}
+
+/// `[replica.NAME]`
+#[derive(Debug, Clone)]
+pub struct ConfiguredReplica {
+    pub place: ConfigPlace,
+    /// The store that is copied.
+    pub of: String,
+    /// The folder or URL of the target.
+    pub at: String,
+    pub trigger: ReplicaTrigger,
+    pub spread: Duration,
+    pub conditions: RunConditions,
+}
+
+/// When a replica is brought up to date.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplicaTrigger {
+    Every(Every),
+    /// Whenever its folder is there and the store has something new.
+    Present,
+}
+
+/// `[care]`
+#[derive(Debug, Clone, Default)]
+pub struct CareConfig {
+    pub verify: Option<VerifyCare>,
+    pub reclaim: Option<ReclaimCare>,
+    pub spread: Duration,
+    pub conditions: RunConditions,
+}
+
+/// Reading of the archive, a share each time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyCare {
+    pub every: Every,
+    /// The share of the data in percent; `None` for all of it.
+    pub share: Option<String>,
+}
+
+/// Retention and the freeing of space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReclaimCare {
+    pub every: Every,
+    pub at_most: Option<Duration>,
+}
+
+impl DailyConfig {
+    /// Returns the store of a name, which the reading has checked.
+    #[must_use]
+    pub fn store(&self, name: &str) -> Option<&ConfiguredStore> {
+        self.stores.get(name)
+    }
+
+    /// Returns the time zone of `every`.
+    #[must_use]
+    pub fn zone_or(&self, system: &TimeZone) -> TimeZone {
+        self.zone.clone().unwrap_or_else(|| system.clone())
+    }
+}

@@ -1,0 +1,511 @@
+//! Reads each table of the configuration.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+
+use super::daily_config::{
+    CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, HookConfig, HookSet,
+    ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
+};
+use super::place::ConfigPlace;
+use super::reader::{TableReader, nearest};
+use super::secrets::read_store_key;
+use super::tree::{Item, ItemTable, Located};
+use crate::promise::PromiseLimits;
+use crate::timing::conditions::{PowerNeed, RunConditions, parse_load};
+use crate::timing::every::Every;
+
+const WAIT: Duration = Duration::from_secs(2 * 3_600);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
+/// The keys of `keep`, each with the option of `varve forget`.
+const KEEP: [(&str, &str); 7] = [
+    ("last", "keep-last"),
+    ("hourly", "keep-hourly"),
+    ("daily", "keep-daily"),
+    ("weekly", "keep-weekly"),
+    ("monthly", "keep-monthly"),
+    ("yearly", "keep-yearly"),
+    ("within", "keep-within"),
+];
+
+/// The settings that sources, replicas and care share.
+#[derive(Default)]
+struct Defaults {
+    store: Option<String>,
+    every: Option<Every>,
+    spread: Option<Duration>,
+    power: Option<PowerNeed>,
+    load_below: Option<u32>,
+    at_the_latest: Option<Duration>,
+    keep: Option<Vec<(&'static str, String)>>,
+    exclude_caches: Option<bool>,
+    snapshot_within: Option<Duration>,
+}
+
+/// Reads the whole configuration. `first` is the name of the first file.
+pub(super) fn read_config(mut reader: TableReader<'_>, folder: &Path, first: &str) -> DailyConfig {
+    let zone = reader.parsed("time-zone", TimeZone::get).map(|found| found.value);
+    let state = reader.text("state").map(|found| folder.join(found.value));
+    let mut stores = BTreeMap::new();
+    for (name, place, table) in reader.named_tables("store") {
+        if let Some(store) = read_store(name, place, table, folder, &mut reader) {
+            stores.insert(name.to_owned(), store);
+        }
+    }
+    let defaults = match reader.table("defaults") {
+        Some(table) => read_defaults(table.value, &stores, &mut reader),
+        None => Defaults::default(),
+    };
+    let mut sources = BTreeMap::new();
+    for (name, place, table) in reader.named_tables("source") {
+        if let Some(source) = read_source(name, place, table, folder, (&defaults, &stores), &mut reader) {
+            sources.insert(name.to_owned(), source);
+        }
+    }
+    let mut replicas = BTreeMap::new();
+    for (name, place, table) in reader.named_tables("replica") {
+        if let Some(replica) = read_replica(name, place, table, (&defaults, &stores), &mut reader) {
+            replicas.insert(name.to_owned(), replica);
+        }
+    }
+    let care = match reader.table("care") {
+        Some(table) => read_care(table.value, &defaults, &mut reader),
+        None => CareConfig::default(),
+    };
+    let promises = match reader.table("promise") {
+        Some(table) => read_promises(table.value, &mut reader),
+        None => PromiseLimits::default(),
+    };
+    if stores.is_empty() && reader.item("store").is_none() {
+        let place = ConfigPlace { file: Arc::from(first), line: 1 };
+        reader.faults().add(&place, "no store is named: write [store.main] and at = \"/backup/store\"");
+    }
+    reader.finish();
+    DailyConfig { zone, state, stores, sources, replicas, care, promises }
+}
+
+fn read_store(
+    name: &str,
+    place: &ConfigPlace,
+    table: &ItemTable,
+    folder: &Path,
+    above: &mut TableReader<'_>,
+) -> Option<ConfiguredStore> {
+    let mut reader = TableReader::new(format!("store.{name}"), table, above.faults());
+    let at = reader.text("at");
+    let key = read_store_key(&mut reader, folder);
+    let wait = reader.span("wait").map_or(WAIT, |found| found.value);
+    if at.is_none() && !table.contains_key("at") {
+        reader.faults().add(place, format!("[store.{name}] needs at = \"FOLDER\""));
+    }
+    reader.finish();
+    let at = place_text(at?.value, folder);
+    Some(ConfiguredStore { place: place.clone(), at, key, wait })
+}
+
+/// Makes the name of a folder absolute. URLs are unchanged.
+fn place_text(text: &str, folder: &Path) -> String {
+    match text.contains("://") {
+        true => text.to_owned(),
+        // Both parts are text, so nothing is lost.
+        false => folder.join(text).to_string_lossy().into_owned(),
+    }
+}
+
+fn read_defaults(
+    table: &ItemTable,
+    stores: &BTreeMap<String, ConfiguredStore>,
+    above: &mut TableReader<'_>,
+) -> Defaults {
+    let mut reader = TableReader::new("defaults", table, above.faults());
+    let (power, load_below) = read_only_when(&mut reader);
+    let defaults = Defaults {
+        store: read_store_name(&mut reader, "store", stores),
+        every: reader.parsed("every", str::parse).map(|found| found.value),
+        spread: reader.span("spread").map(|found| found.value),
+        power,
+        load_below,
+        at_the_latest: reader.span("at-the-latest").map(|found| found.value),
+        keep: read_keep(&mut reader),
+        exclude_caches: reader.flag("exclude-caches"),
+        snapshot_within: reader.span("snapshot-within").map(|found| found.value),
+    };
+    reader.finish();
+    defaults
+}
+
+fn read_store_name(
+    reader: &mut TableReader<'_>,
+    key: &'static str,
+    stores: &BTreeMap<String, ConfiguredStore>,
+) -> Option<String> {
+    let Located { place, value } = reader.text(key)?;
+    if !stores.contains_key(value) {
+        let known: Vec<&str> = stores.keys().map(String::as_str).collect();
+        let rest = nearest(value, &known).map(|near| format!(": did you mean {near}?")).unwrap_or_default();
+        reader.faults().add(&place, format!("there is no [store.{value}]{rest}"));
+        return None;
+    }
+    Some(value.to_owned())
+}
+
+/// Reads `only-when`.
+fn read_only_when(reader: &mut TableReader<'_>) -> (Option<PowerNeed>, Option<u32>) {
+    let Some(Located { value: table, .. }) = reader.table("only-when") else { return (None, None) };
+    let mut inner = TableReader::new("only-when", table, reader.faults());
+    let power = inner.parsed("power", str::parse).map(|found| found.value);
+    let load_below = inner.parsed("load", parse_load).map(|found| found.value);
+    inner.finish();
+    (power, load_below)
+}
+
+fn read_keep(reader: &mut TableReader<'_>) -> Option<Vec<(&'static str, String)>> {
+    let Located { place, value: table } = reader.table("keep")?;
+    let mut inner = TableReader::new("keep", table, reader.faults());
+    let mut rules = Vec::new();
+    for (key, option) in KEEP {
+        let Some(found) = inner.item(key) else { continue };
+        let value = match &found.value {
+            Item::Number(number) if *number > 0 && key != "within" => Some(number.to_string()),
+            Item::Text(text) if text == "all" && key != "within" => Some("unlimited".to_owned()),
+            Item::Text(text) if key == "within" => Some(text.clone()),
+            _ => None,
+        };
+        match value {
+            Some(value) => rules.push((option, value)),
+            None if key == "within" => {
+                inner.faults().add(&found.place, "within is a span, such as \"1m15d\"")
+            }
+            None => inner.faults().add(&found.place, format!("{key} is a number of at least 1, or \"all\"")),
+        }
+    }
+    inner.finish();
+    if table.is_empty() {
+        reader.faults().add(&place, "keep has no rule: leave it out to keep everything");
+    }
+    Some(rules)
+}
+
+/// Returns the rhythm, spread and conditions of a job, which override the defaults.
+fn read_conditions(reader: &mut TableReader<'_>, defaults: &Defaults) -> (Duration, RunConditions) {
+    let spread = reader.span("spread").map(|found| found.value).or(defaults.spread).unwrap_or_default();
+    let (power, load_below) = read_only_when(reader);
+    let (power, load_below) = (power.or(defaults.power), load_below.or(defaults.load_below));
+    let at_the_latest = reader.span("at-the-latest").map(|found| found.value).or(defaults.at_the_latest);
+    (spread, RunConditions { power, load_below, at_the_latest })
+}
+
+fn read_source(
+    name: &str,
+    place: &ConfigPlace,
+    table: &ItemTable,
+    folder: &Path,
+    (defaults, stores): (&Defaults, &BTreeMap<String, ConfiguredStore>),
+    above: &mut TableReader<'_>,
+) -> Option<ConfiguredSource> {
+    let mut reader = TableReader::new(format!("source.{name}"), table, above.faults());
+    let what = read_what(name, place, folder, &mut reader);
+    let options = read_options(what.as_ref(), folder, defaults, &mut reader);
+    let store = match read_store_name(&mut reader, "store", stores).or(defaults.store.clone()) {
+        Some(store) => Some(store),
+        // A single store needs no name.
+        None if stores.len() == 1 => stores.keys().next().cloned(),
+        None => {
+            if !table.contains_key("store") {
+                reader.faults().add(place, format!("[source.{name}] needs store = \"NAME\""));
+            }
+            None
+        }
+    };
+    let every = read_every(place, &format!("source.{name}"), table, defaults, &mut reader);
+    let (spread, conditions) = read_conditions(&mut reader, defaults);
+    if let Some(every) = &every {
+        check_spread(every, spread, place, &mut reader);
+    }
+    let keep = read_keep(&mut reader).or(defaults.keep.clone()).unwrap_or_default();
+    let hooks = match reader.table("hooks") {
+        Some(table) => read_hooks(table.value, &mut reader),
+        None => HookSet::default(),
+    };
+    let snapshot_within =
+        reader.span("snapshot-within").map(|found| found.value).or(defaults.snapshot_within);
+    reader.finish();
+    Some(ConfiguredSource {
+        place: place.clone(),
+        store: store?,
+        what: what?,
+        options,
+        every: every?,
+        spread,
+        conditions,
+        keep,
+        hooks,
+        snapshot_within,
+    })
+}
+
+fn read_every(
+    place: &ConfigPlace,
+    name: &str,
+    table: &ItemTable,
+    defaults: &Defaults,
+    reader: &mut TableReader<'_>,
+) -> Option<Every> {
+    let every = reader.parsed("every", str::parse).map(|found| found.value).or(defaults.every.clone());
+    if every.is_none() && !table.contains_key("every") {
+        reader.faults().add(place, format!("[{name}] needs every = \"day at 02:00\", here or in [defaults]"));
+    }
+    every
+}
+
+/// Requires a spread that ends before the next boundary.
+fn check_spread(every: &Every, spread: Duration, place: &ConfigPlace, reader: &mut TableReader<'_>) {
+    if spread >= every.shortest() {
+        reader
+            .faults()
+            .add(place, format!("spread must be shorter than the time between two runs ({every})"));
+    }
+}
+
+fn read_what(
+    name: &str,
+    place: &ConfigPlace,
+    folder: &Path,
+    reader: &mut TableReader<'_>,
+) -> Option<SourceWhat> {
+    let mut found = Vec::new();
+    for key in ["folder", "file", "disk", "qmp"] {
+        let Some(text) = reader.text(key) else { continue };
+        let path = folder.join(text.value);
+        let what = match key {
+            "folder" => SourceWhat::Folder(path),
+            "file" => SourceWhat::File(path),
+            "disk" => SourceWhat::Disk(path),
+            _ => SourceWhat::Machine(path),
+        };
+        found.push((text.place, what));
+    }
+    let file_name = reader.text("as").map(|text| text.value.to_owned());
+    if let Some(program) = reader.program("command") {
+        let name = file_name.clone().unwrap_or_else(|| name.to_owned());
+        found.push((program.place, SourceWhat::Command { program: program.value, name }));
+    }
+    match found.len() {
+        0 => {
+            let kinds = "folder, file, disk, command or qmp";
+            reader.faults().add(place, format!("[source.{name}] has nothing to archive: it needs {kinds}"));
+        }
+        1 => {}
+        _ => {
+            let message = format!("[source.{name}] has two things to archive: write one source for each");
+            reader.faults().add(place, message);
+        }
+    }
+    let (_, what) = found.into_iter().next()?;
+    if file_name.is_some() && !matches!(what, SourceWhat::Command { .. }) {
+        reader.faults().add(place, "as is for the output of a command");
+    }
+    Some(what)
+}
+
+/// Reads the settings that become options of `varve snapshot`.
+fn read_options(
+    what: Option<&SourceWhat>,
+    folder: &Path,
+    defaults: &Defaults,
+    reader: &mut TableReader<'_>,
+) -> Vec<String> {
+    let mut options = Vec::new();
+    let path = |text: &str| folder.join(text).to_string_lossy().into_owned();
+    let is_folder = matches!(what, None | Some(SourceWhat::Folder(_)));
+    let is_disk = matches!(what, None | Some(SourceWhat::Disk(_)));
+    let is_machine = matches!(what, None | Some(SourceWhat::Machine(_)));
+    let mut misplaced = Vec::new();
+    let mut note = |is_right: bool, key: &'static str, place: &ConfigPlace, only: &'static str| {
+        if !is_right {
+            misplaced.push((place.clone(), format!("{key} is only for {only}")));
+        }
+    };
+    if let Some(patterns) = reader.texts("exclude") {
+        note(is_folder, "exclude", &patterns.place, "folders");
+        options.extend(patterns.value.into_iter().map(|pattern| format!("--exclude={pattern}")));
+    }
+    if let Some(file) = reader.text("exclude-file") {
+        note(is_folder, "exclude-file", &file.place, "folders");
+        options.push(format!("--exclude-file={}", path(file.value)));
+    }
+    if let Some(names) = reader.texts("exclude-if-present") {
+        note(is_folder, "exclude-if-present", &names.place, "folders");
+        options.extend(names.value.into_iter().map(|name| format!("--exclude-if-present={name}")));
+    }
+    if reader.flag("exclude-caches").or(defaults.exclude_caches) == Some(true) && is_folder {
+        options.push("--exclude-caches".to_owned());
+    }
+    let flags: [(&'static str, bool, &'static str); 3] = [
+        ("one-file-system", is_folder, "folders"),
+        ("skip-free", is_disk, "disks"),
+        ("keep-swap", is_disk || is_machine, "disks and machines"),
+    ];
+    for (key, is_right, only) in flags {
+        let place = reader.item(key).map(|item| item.place.clone());
+        if reader.flag(key) == Some(true) {
+            options.push(format!("--{key}"));
+        }
+        if let Some(place) = place {
+            note(is_right, key, &place, only);
+        }
+    }
+    if let Some(socket) = reader.text("agent") {
+        note(is_machine, "agent", &socket.place, "machines");
+        options.push(format!("--agent={}", path(socket.value)));
+    }
+    if let Some(drives) = reader.texts("drives") {
+        note(is_machine, "drives", &drives.place, "machines");
+        options.extend(drives.value.into_iter().map(|drive| format!("--drive={drive}")));
+    }
+    for (place, message) in misplaced {
+        reader.faults().add(&place, message);
+    }
+    options
+}
+
+fn read_hooks(table: &ItemTable, above: &mut TableReader<'_>) -> HookSet {
+    let mut reader = TableReader::new("hooks", table, above.faults());
+    let hooks = HookSet {
+        before: read_hook(&mut reader, "before"),
+        after: read_hook(&mut reader, "after"),
+        always: read_hook(&mut reader, "always"),
+    };
+    reader.finish();
+    hooks
+}
+
+fn read_hook(above: &mut TableReader<'_>, key: &'static str) -> Option<HookConfig> {
+    let Located { place, value: table } = above.table(key)?;
+    let mut reader = TableReader::new(format!("hooks.{key}"), table, above.faults());
+    let run = reader.program("run");
+    let timeout = reader.span("timeout").map_or(HOOK_TIMEOUT, |found| found.value);
+    if run.is_none() && !table.contains_key("run") {
+        reader.faults().add(&place, format!("{key} needs run = [\"PROGRAM\", \"ARGUMENT\"]"));
+    }
+    reader.finish();
+    Some(HookConfig { run: run?.value, timeout })
+}
+
+fn read_replica(
+    name: &str,
+    place: &ConfigPlace,
+    table: &ItemTable,
+    (defaults, stores): (&Defaults, &BTreeMap<String, ConfiguredStore>),
+    above: &mut TableReader<'_>,
+) -> Option<ConfiguredReplica> {
+    let mut reader = TableReader::new(format!("replica.{name}"), table, above.faults());
+    let of = read_store_name(&mut reader, "of", stores).or(defaults.store.clone());
+    let of = of.or_else(|| (stores.len() == 1).then(|| stores.keys().next().cloned()).flatten());
+    if of.is_none() && !table.contains_key("of") {
+        reader.faults().add(place, format!("[replica.{name}] needs of = \"STORE\""));
+    }
+    let at = reader.text("at");
+    if at.is_none() && !table.contains_key("at") {
+        reader.faults().add(place, format!("[replica.{name}] needs at = \"FOLDER OR URL\""));
+    }
+    let at = at.and_then(|at| match at.value.contains("://") || at.value.starts_with('/') {
+        true => Some(at.value.to_owned()),
+        false => {
+            reader.faults().add(&at.place, "at must be an absolute path or a URL");
+            None
+        }
+    });
+    let when = reader.text("when");
+    let trigger = match (&when, reader.item("every").is_some()) {
+        (Some(when), true) => {
+            reader.faults().add(&when.place, "a replica has either when or every");
+            None
+        }
+        (Some(when), false) if when.value != "present" => {
+            reader.faults().add(&when.place, "when can only be \"present\"; every names a time");
+            None
+        }
+        (Some(when), false) => {
+            if at.as_ref().is_some_and(|at| at.contains("://")) {
+                reader.faults().add(&when.place, "when = \"present\" is for folders");
+            }
+            Some(ReplicaTrigger::Present)
+        }
+        (None, _) => read_every(place, &format!("replica.{name}"), table, defaults, &mut reader)
+            .map(ReplicaTrigger::Every),
+    };
+    let (spread, conditions) = read_conditions(&mut reader, defaults);
+    if let Some(ReplicaTrigger::Every(every)) = &trigger {
+        check_spread(every, spread, place, &mut reader);
+    }
+    reader.finish();
+    Some(ConfiguredReplica { place: place.clone(), of: of?, at: at?, trigger: trigger?, spread, conditions })
+}
+
+fn read_care(table: &ItemTable, defaults: &Defaults, above: &mut TableReader<'_>) -> CareConfig {
+    let mut reader = TableReader::new("care", table, above.faults());
+    let verify = reader.table("verify").and_then(|table| read_verify(&table, defaults, &mut reader));
+    let reclaim = reader.table("reclaim").and_then(|table| read_reclaim(&table, defaults, &mut reader));
+    reader.finish();
+    let conditions = RunConditions {
+        power: defaults.power,
+        load_below: defaults.load_below,
+        at_the_latest: defaults.at_the_latest,
+    };
+    CareConfig { verify, reclaim, spread: defaults.spread.unwrap_or_default(), conditions }
+}
+
+fn read_verify(
+    found: &Located<&ItemTable>,
+    defaults: &Defaults,
+    above: &mut TableReader<'_>,
+) -> Option<VerifyCare> {
+    let mut reader = TableReader::new("care.verify", found.value, above.faults());
+    let every = read_every(&found.place, "care.verify", found.value, defaults, &mut reader);
+    let share = reader.parsed("share", |text| {
+        let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+        match percent.filter(|percent| *percent > 0.0 && *percent <= 100.0) {
+            Some(_) => Ok(text.to_owned()),
+            None => Err(format!("{text:?} is not a share: write 3% or 100%")),
+        }
+    });
+    if let Some(every) = &every {
+        check_spread(every, defaults.spread.unwrap_or_default(), &found.place, &mut reader);
+    }
+    reader.finish();
+    Some(VerifyCare { every: every?, share: share.map(|found| found.value) })
+}
+
+fn read_reclaim(
+    found: &Located<&ItemTable>,
+    defaults: &Defaults,
+    above: &mut TableReader<'_>,
+) -> Option<ReclaimCare> {
+    let mut reader = TableReader::new("care.reclaim", found.value, above.faults());
+    let every = read_every(&found.place, "care.reclaim", found.value, defaults, &mut reader);
+    let at_most = reader.span("at-most").map(|found| found.value);
+    if let Some(every) = &every {
+        check_spread(every, defaults.spread.unwrap_or_default(), &found.place, &mut reader);
+    }
+    reader.finish();
+    Some(ReclaimCare { every: every?, at_most })
+}
+
+fn read_promises(table: &ItemTable, above: &mut TableReader<'_>) -> PromiseLimits {
+    let mut reader = TableReader::new("promise", table, above.faults());
+    let mut span = |key| reader.span(key).map(|found| found.value);
+    let limits = PromiseLimits {
+        snapshot_within: span("snapshot-within"),
+        replica_within: span("replica-within"),
+        verified_within: span("verified-within"),
+        reclaimed_within: span("reclaimed-within"),
+        room_for: span("room-for"),
+    };
+    reader.finish();
+    limits
+}
