@@ -1,6 +1,8 @@
-//! `index/audit`: the time when each sealed arena was last read completely and found whole, so that
-//! an audit of everything can be spread over many days. A hint like all of `index/`: arenas that
-//! are not in it are checked again.
+//! `index/audit`: the time when each arena was last read completely and found whole, so that an
+//! audit of everything can be spread over many days. A hint like all of `index/`: arenas that are
+//! not in it are checked again. An arena without a seal has `UNSEALED` in place of the code. Its
+//! row counts only until it is sealed: everything that it has got since is younger than its
+//! reading.
 //!
 //! | offset | bytes | field | meaning                                                                              |
 //! |-------:|------:|-------|--------------------------------------------------------------------------------------|
@@ -19,6 +21,8 @@ use crate::damage::ArenaCheck;
 const ROW_BYTES: usize = 32;
 /// The most arenas of a log.
 const ROWS_BYTES_MAX: usize = (128 << 20) - HINT_MAC_BYTES;
+/// Stands in the place of a seal code for an arena that has none.
+const UNSEALED: [u8; 16] = [0xff; 16];
 const AUDIT: Hint = Hint { file: "index/audit", context: "varve 1 audit" };
 
 /// Selects the arenas that are read completely.
@@ -94,6 +98,20 @@ impl Checker<'_> {
         sealed.map(|id| self.last_audit(audit, *id)).min().flatten()
     }
 
+    /// Returns the time when each arena was last read completely and found whole, with or without a
+    /// seal; `None` if it never was.
+    #[must_use]
+    pub fn readings(&self, audit: &AuditRecord, ids: &[ArenaId]) -> Vec<(ArenaId, Option<Timestamp>)> {
+        let now = self.store.world().clock.now();
+        let unsealed = |id: &ArenaId| match audit.checked.get(id) {
+            Some((UNSEALED, time)) if self.seal_code(*id).is_none() => {
+                Some(*time).filter(|time| *time <= now)
+            }
+            _ => None,
+        };
+        ids.iter().map(|id| (*id, self.last_audit(audit, *id).or_else(|| unsealed(id)))).collect()
+    }
+
     /// Returns the time when an arena was last found whole. A time in the future comes from a clock
     /// that was ahead. It would delay the next check by as much, so it is ignored.
     fn last_audit(&self, audit: &AuditRecord, id: ArenaId) -> Option<Timestamp> {
@@ -123,11 +141,10 @@ impl Checker<'_> {
         let mut is_new = false;
         for (id, check) in read {
             is_new = true;
-            match (check.damage.is_empty(), self.seal_code(id)) {
-                (true, Some(code)) => {
-                    audit.checked.insert(id, (code.first_chunk().copied().unwrap_or_default(), now))
-                }
-                _ => audit.checked.remove(&id),
+            let code = self.seal_code(id).map(|code| code.first_chunk().copied().unwrap_or_default());
+            match check.damage.is_empty() {
+                true => audit.checked.insert(id, (code.unwrap_or(UNSEALED), now)),
+                false => audit.checked.remove(&id),
             };
         }
         if is_new {
