@@ -5,7 +5,7 @@ use varve_world::Timestamp;
 
 use super::retention::RetentionArgs;
 use super::snapshot_filter::SnapshotFilterArgs;
-use super::value::{parse_label, parse_until};
+use super::value::{parse_label, parse_name, parse_until};
 
 pub const HOLD_HELP: &str = "\
 A snapshot with a hold cannot be forgotten until each of its holds is released. A snapshot with --keep-until cannot be forgotten \
@@ -98,6 +98,10 @@ pub struct ForgetArgs {
     /// Believe the clock, although the newest snapshot is more than 30 days old
     #[arg(long)]
     pub trust_clock: bool,
+
+    /// With rules: judge only snapshots of this name; may be given several times
+    #[arg(long = "name", value_name = "NAME", value_parser = parse_name)]
+    pub names: Vec<String>,
 
     #[command(flatten)]
     pub retention: RetentionArgs,

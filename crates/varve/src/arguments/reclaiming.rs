@@ -91,6 +91,7 @@ impl PruneArgs {
             undo: false,
             undo_days: self.undo_days,
             trust_clock: self.trust_clock,
+            names: Vec::new(),
             retention: self.retention.clone(),
             which: self.which.clone(),
         }

@@ -36,6 +36,11 @@ pub(super) struct ForgetVerdict {
 
 pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
     let (filter, policy) = (args.which.filter(), policy(args)?);
+    if policy.is_none() && !args.names.is_empty() {
+        bail!(UsageError(
+            "--name is for rules, such as --keep-daily 7; snapshots are named without it".into()
+        ));
+    }
     if args.snapshots.is_empty() && filter.is_empty() && policy.is_none() {
         let text =
             "name snapshots, or rules such as --keep-daily 7, or conditions such as --until 2025-12-31";
@@ -177,8 +182,10 @@ pub(super) fn by_policy(
         )));
     }
     let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
-    let dated: Vec<_> = choice.snapshots().iter().map(|snapshot| dated(snapshot)).collect();
-    let verdicts = judge(&dated, policy, now).into_iter().zip(choice.snapshots());
+    let is_judged = |snapshot: &&&Snapshot| args.names.is_empty() || args.names.contains(&snapshot.name);
+    let judged: Vec<_> = choice.snapshots().iter().filter(is_judged).collect();
+    let dated: Vec<_> = judged.iter().map(|snapshot| dated(snapshot)).collect();
+    let verdicts = judge(&dated, policy, now).into_iter().zip(judged);
     let verdict = |(verdict, snapshot): (Verdict, &&Snapshot)| {
         let is_kept = verdict.is_kept();
         let reasons = match verdict {
