@@ -8,7 +8,8 @@ use varve_watch::{ConfigText, DailyConfig};
 pub fn daily_config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let parts = text.split("\n---\n").enumerate();
-    let file = |(number, text): (usize, &str)| ConfigText { name: format!("{number}.toml"), text: text.to_owned() };
+    let file =
+        |(number, text): (usize, &str)| ConfigText { name: format!("{number}.toml"), text: text.to_owned() };
     let files: Vec<_> = parts.map(file).collect();
     match DailyConfig::read(&files, Path::new("/etc/varve")) {
         Ok(config) => {

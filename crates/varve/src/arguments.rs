@@ -18,11 +18,13 @@ mod attach;
 mod bench;
 mod boot;
 mod command_line;
+mod daily;
 mod forgetting;
 mod optimize;
 mod plan;
 mod publish;
 mod reclaiming;
+mod replicas;
 mod restore;
 mod retention;
 mod selection;
@@ -37,11 +39,13 @@ mod verify;
 pub use attach::AttachArgs;
 pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
 pub use boot::{BootArgs, BusChoice, FirmwareChoice, MachineArgs};
+pub use daily::{ConfigCheckArgs, ConfigCommand, ExplainArgs, RunArgs, StatusArgs};
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use optimize::OptimizeArgs;
 pub use plan::PlanArgs;
 pub use publish::{LayoutChoice, ProfileChoice, ProfileCommand, PublishArgs};
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
+pub use replicas::{CloneArgs, ReplicateArgs};
 pub use restore::RestoreArgs;
 pub use selection::SelectionArgs;
 pub use serve::{ServeArgs, TlsFiles};
@@ -50,9 +54,8 @@ pub use snapshots::{AsChoice, GroupBy, ListSnapshotsArgs, TagArgs};
 pub use stats::StatsArgs;
 pub use value::parse_name;
 use value::{
-    parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment,
-    parse_compression, parse_duration, parse_format, parse_index_memory, parse_parity, parse_size, parse_tag,
-    parse_time,
+    parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment, parse_compression,
+    parse_duration, parse_format, parse_index_memory, parse_parity, parse_size, parse_tag, parse_time,
 };
 pub use venti::{CopyArgs, ImportArgs, VentiCommand};
 pub use verify::{RepairArgs, VerifyArgs};
@@ -140,7 +143,7 @@ Examples:
 
 A snapshot is named by its name (the newest of that name), HOST:NAME (the newest of that name from that host), NAME@2026-05-01 \
 (the newest on or before that day), @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed, 2 usage \
-error, 3 done with gaps (some files could not be read), 5 damage found, 10 no store there, 11 another writer holds the store, 12 \
+error, 3 done with gaps (some files could not be read), 4 a promise is broken, 5 damage found, 6 nothing was done, 10 no store there, 11 another writer holds the store, 12 \
 wrong key or passphrase, 130 interrupted.";
 
 const INSIDE_HELP: &str = "\
@@ -155,26 +158,6 @@ const DIFF_HELP: &str = "\
 
 Disk images are compared by the files of their volumes. For images without files, for NAME:disk.raw and for NAME:p1.raw, the \
 differing ranges of bytes are shown. The exit status does not depend on the result: it is 0.";
-
-const REPLICATE_HELP: &str = "\
-A replica holds the whole log, encrypted as in the store, with keys and settings. Only new data is uploaded, and nothing at the \
-target is changed or removed without one of the options for that: object lock and write-once buckets work. An interrupted \
-replication continues with the same command. The store's key also opens the replica: read it in place (varve -s TARGET ls ...), \
-audit it (varve verify --replica TARGET) and restore the store (varve clone TARGET DIR).
-
-Two copies of a store never mix in one replica: if both are written, each needs a target of its own.
-
-Examples:
-  varve -s /backup/store replicate /mnt/usb/replica --remember    make a replica, and remember its target
-  varve -s /backup/store replicate                                each day: all remembered targets
-  varve -s /backup/store replicate /mnt/usb/replica --dry-run     list the objects that would be uploaded";
-
-const CLONE_HELP: &str = "\
-Every record is checked with the store's key before it is put in place, and the folder becomes a store only when it is complete. \
-If it is interrupted, the same command continues where it stopped.
-
-Examples:
-  varve clone /mnt/usb/replica /backup/store    restore the store to a new disk";
 
 const MOUNT_HELP: &str = "\
 Runs until it is interrupted. A snapshot is in the folder of its day: DIR/2026/05/01/NAME holds the files of a folder. For a disk, \
@@ -264,7 +247,7 @@ pub enum Command {
     /// command rebuilds the index.
     Reindex(ReindexArgs),
     /// Bring replicas of the store up to date
-    #[command(after_help = REPLICATE_HELP)]
+    #[command(after_help = replicas::REPLICATE_HELP)]
     Replicate(ReplicateArgs),
     /// Publish disk images as signed files that any web server can deliver
     #[command(after_help = publish::PUBLISH_HELP)]
@@ -285,7 +268,7 @@ pub enum Command {
     #[command(after_help = venti::COPY_HELP)]
     Copy(CopyArgs),
     /// Restore a whole store from a replica
-    #[command(after_help = CLONE_HELP)]
+    #[command(after_help = replicas::CLONE_HELP)]
     Clone(CloneArgs),
     /// Start a machine from a disk image of any day, without changing the archive
     #[command(after_help = boot::BOOT_HELP)]
@@ -296,6 +279,17 @@ pub enum Command {
     /// List the sessions of Venti clients, and set aside the blocks of one of them
     #[command(subcommand)]
     Venti(VentiCommand),
+    /// Check the configuration of daily work
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Do what is due: snapshots, replicas, verification, retention
+    #[command(after_help = daily::RUN_HELP)]
+    Run(RunArgs),
+    /// Judge the promises of the configuration
+    #[command(after_help = daily::STATUS_HELP)]
+    Status(StatusArgs),
+    /// Say why a job of the configuration ran, or did not
+    Explain(ExplainArgs),
     /// Predict the needs and the speed of each kind of store on a disk, and choose one
     #[command(after_help = plan::PLAN_HELP)]
     Plan(PlanArgs),
@@ -725,73 +719,4 @@ pub struct FindArgs {
 
     #[command(flatten)]
     pub which: SnapshotFilterArgs,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct ReplicateArgs {
-    /// The targets: folders or URLs [default: all remembered ones]
-    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
-    pub targets: Vec<String>,
-
-    /// Remember these targets in the store's replicas.toml
-    #[arg(long)]
-    pub remember: bool,
-
-    /// Only list the objects that would be uploaded
-    #[arg(short = 'n', long)]
-    pub dry_run: bool,
-
-    /// The number of objects that are uploaded at the same time
-    #[arg(short, long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub jobs: u16,
-
-    /// The maximum upload rate, in bytes a second
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
-    pub limit_rate: Option<u64>,
-
-    /// The maximum size of objects, from 1M to 1G; each job holds one in memory
-    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_size)]
-    pub segment_size: u64,
-
-    /// Replace this object at the target, by the name that `verify --replica` prints; may be given
-    /// several times
-    #[arg(long = "replace", value_name = "OBJECT")]
-    pub replaced: Vec<String>,
-
-    /// Remove keys at the target that the store no longer has
-    ///
-    /// Until then they still open the replica.
-    #[arg(long)]
-    pub delete_extra_keys: bool,
-
-    /// Remove the earlier generations of arenas that `gc` has written anew, at once or once they
-    /// were not needed for this time
-    ///
-    /// Each present generation is read back first. Without this option they stay there for ever.
-    #[arg(long, value_name = "AGE", num_args = 0..=1, require_equals = true, default_missing_value = "0h", value_parser = parse_age)]
-    pub drop_superseded: Option<Duration>,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct CloneArgs {
-    /// The replica: a folder or a URL
-    #[arg(value_hint = ValueHint::AnyPath)]
-    pub target: String,
-
-    /// An empty or new folder
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub folder: PathBuf,
-
-    /// Check nothing, and need no key: the clone is then only as good as the target
-    #[arg(long)]
-    pub unchecked: bool,
-
-    /// Also copy arenas that are damaged or incomplete at the replica
-    #[arg(long, conflicts_with = "unchecked")]
-    pub keep_damaged: bool,
-
-    /// The number of arenas that are fetched at the same time [default: 8, and 4 from an FTP
-    /// server]
-    #[arg(short, long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub jobs: Option<u16>,
 }

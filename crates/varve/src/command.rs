@@ -7,12 +7,14 @@
 //! | `restoring` | bring it back: restore, cat                                             |
 //! | `serving`   | reach it from other programs: mount, serve, attach, boot, venti         |
 //! | `keeping`   | look after a store: init, key, verify, repair, reindex, replicate, clone, publish |
+//! | `daily`     | leave it to a configuration: config, run, status, explain               |
 //! | `planning`  | size a machine: plan, bench                                             |
 //! | `reference` | print the reference pages: completions, man                             |
 //!
 //! `choosing` is used by most of them: it finds the snapshots and paths that a command line names.
 
 mod choosing;
+mod daily;
 mod keeping;
 mod looking;
 mod planning;
@@ -65,6 +67,10 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Boot(args) => serving::boot::run(invocation, args),
         Command::Serve(args) => serving::serve::run(invocation, args),
         Command::Venti(args) => serving::venti_sessions::run(invocation, args),
+        Command::Config(command) => daily::config_check::run(invocation, command),
+        Command::Run(args) => daily::run::run(invocation, args),
+        Command::Status(args) => daily::status::run(invocation, args),
+        Command::Explain(args) => daily::explain::run(invocation, args),
         Command::Plan(args) => planning::plan::run(invocation, args),
         Command::Bench(args) => planning::bench::run(invocation, args),
         Command::Completions { shell } => reference::completions(*shell),

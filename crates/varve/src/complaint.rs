@@ -99,6 +99,9 @@ fn when_full(command: &Command) -> Option<&'static str> {
         | Command::Diff(_)
         | Command::Find(_)
         | Command::Plan(_)
+        | Command::Config(_)
+        | Command::Status(_)
+        | Command::Explain(_)
         | Command::Bench(_)
         | Command::Completions { .. }
         | Command::Man { .. } => None,

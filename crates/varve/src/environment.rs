@@ -2,7 +2,7 @@
 //! list with the sources and with `docs/guide/environment.md`.
 
 /// Each variable with its meaning.
-pub const VARIABLES: [(&str, &str); 25] = [
+pub const VARIABLES: [(&str, &str); 27] = [
     ("VARVE_STORE", "the store, if --store does not name it"),
     ("VARVE_KEY_FILE", "a file whose contents open the store, as with --key-file"),
     ("VARVE_PASSPHRASE_FILE", "a file with the passphrase, as with --passphrase-file"),
@@ -22,6 +22,8 @@ pub const VARIABLES: [(&str, &str); 25] = [
     ("HOME", "the home folder, with ~/.cache/varve, ~/.local/state/varve and ~/.ssh"),
     ("XDG_CACHE_HOME", "the folder of caches [default: ~/.cache]"),
     ("XDG_STATE_HOME", "the folder of state [default: ~/.local/state]"),
+    ("XDG_CONFIG_HOME", "the folder of configurations [default: ~/.config]"),
+    ("CREDENTIALS_DIRECTORY", "set by systemd: the folder of the credentials of a configuration"),
     ("SSH_AUTH_SOCK", "the SSH agent for SFTP servers"),
     (
         "AWS_ACCESS_KEY_ID",

@@ -8,8 +8,14 @@ use crate::exit_status;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommandOutcome {
     Done,
+    /// Nothing was due, or nothing was allowed to run.
+    NothingDone,
     /// The work is done, but something is missing, such as an unreadable file.
     Gaps,
+    /// A promise of the configuration is broken.
+    PromiseBroken,
+    /// Another writer held a store for too long.
+    Locked,
     /// A part of the work failed, and was reported.
     Failed,
     /// Damage was found: stored bytes are lost or changed.
@@ -26,7 +32,10 @@ impl CommandOutcome {
     pub fn status(self) -> u8 {
         match self {
             Self::Done => exit_status::DONE,
+            Self::NothingDone => exit_status::NOTHING_DONE,
             Self::Gaps => exit_status::GAPS,
+            Self::PromiseBroken => exit_status::PROMISE_BROKEN,
+            Self::Locked => exit_status::LOCKED,
             Self::Failed => exit_status::FAILED,
             Self::Damage => exit_status::DAMAGE,
         }

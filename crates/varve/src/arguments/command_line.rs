@@ -23,7 +23,7 @@ const EXPLAINED: [(&[&str], &str); 6] = [
     ),
     (&["extract"], "`varve restore SNAPSHOT[:PATH] DESTINATION` takes files out"),
     (&["dump"], "`varve cat SNAPSHOT:PATH` writes a file to standard output"),
-    (&["info", "status"], "`varve snapshots` lists the snapshots, `varve stats` shows their cost"),
+    (&["info"], "`varve snapshots` lists the snapshots, `varve stats` shows their cost"),
 ];
 
 impl Arguments {

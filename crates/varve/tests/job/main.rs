@@ -15,6 +15,7 @@ mod qemu;
 mod sandbox;
 
 mod copy;
+mod daily;
 mod forgetting;
 mod formats;
 mod golden;

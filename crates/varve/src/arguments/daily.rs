@@ -1,0 +1,87 @@
+//! The arguments of `varve config`, `varve explain`, `varve run` and `varve status`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+
+pub const RUN_HELP: &str = "\
+Does what is due, in this order: snapshots, replicas, verification, retention with the freeing of space. A job is due when it has not \
+succeeded since its last time, so any timer may call this, as often as it likes: every ten minutes is usual. Nothing has to be caught \
+up after a missed night.
+
+Sources that are named are archived now, due or not, and whatever the conditions are. Another run of the same configuration that is \
+still at work is left alone. Each job waits for other writers of its store as long as `wait` says.
+
+Exit status: 0 done or nothing due, 3 a snapshot has gaps, 1 a job failed, 5 damage was found, 11 another writer held a store for \
+too long; with --or-fail 6 if nothing was done.
+
+Examples:
+  varve run               what a timer calls
+  varve run --dry-run     what would be done, and why
+  varve run home          archive the source `home` now";
+
+pub const STATUS_HELP: &str = "\
+Judges the promises in the configuration from the archive itself: from its snapshots, the record of readings, its trash, the state of \
+each replica and the free space. What earlier runs reported plays no part, so a timer that was never started is noticed, too.
+
+Exit status: 0 if every promise is kept, 4 if one is broken, 1 if one cannot be judged with this key.";
+
+/// The operations on the configuration.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ConfigCommand {
+    /// Check the configuration, and say what it means
+    Check(ConfigCheckArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ConfigCheckArgs {
+    /// The configuration [default: /etc/varve/varve.toml, or ~/.config/varve/varve.toml]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+}
+
+/// The configuration of a command.
+#[derive(Debug, Clone, Args)]
+pub struct ConfigFileArgs {
+    /// The configuration [default: /etc/varve/varve.toml, or ~/.config/varve/varve.toml]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ExplainArgs {
+    /// A source, a replica or a store of the configuration
+    #[arg(value_name = "NAME")]
+    pub subject: String,
+
+    #[command(flatten)]
+    pub file: ConfigFileArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Sources of the configuration, to be archived now [default: all jobs that are due]
+    #[arg(value_name = "SOURCE")]
+    pub sources: Vec<String>,
+
+    /// List the jobs that would run, with the reasons, and do nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+
+    /// End with status 6 if nothing was done
+    #[arg(long)]
+    pub or_fail: bool,
+
+    #[command(flatten)]
+    pub file: ConfigFileArgs,
+
+    /// Another folder in place of / for the state of the machine
+    #[arg(long, value_name = "FOLDER", default_value = "/", hide = true, value_hint = ValueHint::DirPath)]
+    pub system_root: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub file: ConfigFileArgs,
+}

@@ -1,0 +1,20 @@
+//! Daily work by a configuration: what is due, what is done, and which promises hold.
+//!
+//! Read first: `jobs.rs` (the jobs of a configuration), `facts.rs` (what the archive says) and
+//! `run.rs`. The decisions are in the crate `varve-watch`.
+
+mod config_file;
+mod facts;
+mod hooks;
+mod job_history;
+mod jobs;
+mod machine_state;
+mod program_run;
+mod retention;
+mod sentences;
+mod state_folder;
+
+pub mod config_check;
+pub mod explain;
+pub mod run;
+pub mod status;

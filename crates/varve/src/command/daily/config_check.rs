@@ -1,0 +1,197 @@
+//! `varve config check`: says in sentences what a configuration means.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::json;
+use varve_watch::{ConfiguredSource, DailyConfig, ReplicaTrigger, SourceWhat, show_time_span};
+use varve_world::{Clock, RealClock, Timestamp};
+
+use super::config_file::LoadedConfig;
+use super::facts;
+use super::jobs::{DailyJob, JobKind, jobs};
+use super::retention;
+use super::sentences::title;
+use crate::arguments::{ConfigCheckArgs, ConfigCommand};
+use crate::invocation::Invocation;
+use crate::outcome::CommandOutcome;
+use crate::{moment, say, show};
+
+pub fn run(invocation: &Invocation, command: &ConfigCommand) -> Result<CommandOutcome> {
+    let ConfigCommand::Check(args) = command;
+    check(invocation, args)
+}
+
+fn check(invocation: &Invocation, args: &ConfigCheckArgs) -> Result<CommandOutcome> {
+    let loaded = LoadedConfig::load(args.file.as_deref())?;
+    retention::check_rules(&loaded)?;
+    let now = RealClock.now();
+    let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
+    let warnings = unfulfillable(&loaded.config);
+    let all = jobs(&loaded);
+    let forgets = forgets_today(invocation, &loaded, now);
+    if invocation.json {
+        let jobs = all.iter().map(|job| {
+            let next: Vec<_> = next_times(job, now).into_iter().map(moment::rfc3339).collect();
+            json!({ "job": job.id(), "sentence": sentence(job), "next": next, "would_forget": forgets.get(&job.id()).map(|(count, _)| count) })
+        });
+        let value = json!({ "files": files, "state": loaded.state.display().to_string(), "jobs": jobs.collect::<Vec<_>>(), "warnings": warnings });
+        say::record("config", value);
+        return Ok(CommandOutcome::Done);
+    }
+    say!("{} is good", files.join(" with "));
+    for job in &all {
+        say!("{}", sentence(job));
+        let next: Vec<_> = next_times(job, now).into_iter().map(moment::show).collect();
+        if !next.is_empty() {
+            say!("  next: {}", next.join(", "));
+        }
+        if let Some((count, total)) = forgets.get(&job.id()) {
+            say!("  today its rules would forget {count} of {}", show::count(*total, "snapshot"));
+        }
+    }
+    for warning in warnings {
+        remark!("varve: {warning}");
+    }
+    Ok(CommandOutcome::Done)
+}
+
+/// Returns for each snapshot job with rules how many snapshots they would forget, and of how many.
+/// Sources whose store cannot be read are left out.
+fn forgets_today(
+    invocation: &Invocation,
+    loaded: &LoadedConfig,
+    now: Timestamp,
+) -> BTreeMap<String, (usize, usize)> {
+    let mut forgets = BTreeMap::new();
+    for (store_name, store) in &loaded.config.stores {
+        let found = loaded.session(invocation, store).and_then(|session| facts::read(&session));
+        let Ok(Some(found)) = found else { continue };
+        for job in jobs(loaded).iter().filter(|job| job.store_name == store_name) {
+            let Some(source) = job.source.filter(|source| !source.keep.is_empty()) else { continue };
+            if let Ok(counts) = retention::would_forget(loaded, job.subject, source, &found, now) {
+                forgets.insert(job.id(), counts);
+            }
+        }
+    }
+    forgets
+}
+
+fn next_times(job: &DailyJob<'_>, now: Timestamp) -> Vec<Timestamp> {
+    job.timetable.as_ref().map(|timetable| timetable.next_boundaries(now, 3)).unwrap_or_default()
+}
+
+/// Says what a job does, and when.
+fn sentence(job: &DailyJob<'_>) -> String {
+    let rhythm = match &job.timetable {
+        Some(timetable) => timetable.every().to_string(),
+        None => "whenever its folder is there and the store has something new".to_owned(),
+    };
+    let what = match (job.kind, job.source, job.replica) {
+        (JobKind::Snapshot, Some(source), _) => {
+            format!(
+                "{} goes into the store {} ({}) as {}",
+                what(source),
+                job.store_name,
+                job.store.at,
+                job.subject
+            )
+        }
+        (JobKind::Replicate, _, Some(replica)) => {
+            format!("the store {} is copied to {} ({})", job.store_name, job.subject, replica.at)
+        }
+        _ => title(job),
+    };
+    let conditions = job.conditions.to_string();
+    let conditions = if conditions.is_empty() { conditions } else { format!(", {conditions}") };
+    let keep = job.source.map(keep_sentence).unwrap_or_default();
+    format!("{what} {rhythm}{conditions}{keep}")
+}
+
+fn what(source: &ConfiguredSource) -> String {
+    match &source.what {
+        SourceWhat::Folder(path) => format!("the folder {}", path.display()),
+        SourceWhat::File(path) => format!("the file {}", path.display()),
+        SourceWhat::Disk(path) => format!("the disk {}", path.display()),
+        SourceWhat::Machine(path) => format!("the machine at {}", path.display()),
+        SourceWhat::Command { program, .. } => {
+            format!("the output of {}", show::name(program.join(" ").as_bytes()))
+        }
+    }
+}
+
+fn keep_sentence(source: &ConfiguredSource) -> String {
+    if source.keep.is_empty() {
+        return "; all of its snapshots are kept".to_owned();
+    }
+    let rules: Vec<_> = source
+        .keep
+        .iter()
+        .map(|(rule, value)| format!("{value} {}", rule.trim_start_matches("keep-")))
+        .collect();
+    format!("; kept are {}", rules.join(", "))
+}
+
+/// Lists the promises that the configuration cannot keep, and the rules that nothing applies.
+fn unfulfillable(config: &DailyConfig) -> Vec<String> {
+    let mut found = Vec::new();
+    let limits = &config.promises;
+    for (name, source) in &config.sources {
+        let limit = source.snapshot_within.or(limits.snapshot_within);
+        let longest = source.every.longest() + source.spread;
+        if let Some(limit) = limit.filter(|limit| *limit < longest) {
+            found.push(format!(
+                "snapshot-within {} cannot hold for {name}: it runs {}; give it a snapshot-within of its own",
+                show_time_span(limit),
+                source.every
+            ));
+        }
+        if !source.keep.is_empty() && config.care.reclaim.is_none() {
+            found.push(format!("nothing applies the rules of keep to {name}: [care] has no reclaim"));
+        }
+        if limit.is_none() {
+            found.push(format!(
+                "nothing would notice that {name} is not archived: there is no snapshot-within"
+            ));
+        }
+    }
+    if let Some(limit) = limits.replica_within {
+        if config.replicas.is_empty() {
+            found.push("replica-within is about nothing: there is no [replica.NAME]".to_owned());
+        }
+        for (name, replica) in &config.replicas {
+            if let ReplicaTrigger::Every(every) = &replica.trigger
+                && every.longest() + replica.spread > limit
+            {
+                let limit = show_time_span(limit);
+                found.push(format!("replica-within {limit} cannot hold for {name}: it is copied {every}"));
+            }
+        }
+    }
+    match (&config.care.verify, limits.verified_within) {
+        (None, Some(_)) => {
+            found.push(
+                "verified-within cannot hold: [care] has no verify, so nothing reads the data".to_owned(),
+            );
+        }
+        (Some(verify), Some(limit)) => {
+            let whole = full_reading(verify.share.as_deref(), verify.every.longest());
+            if whole > limit {
+                let (whole, limit) = (show_time_span(whole), show_time_span(limit));
+                found.push(format!("verified-within {limit} cannot hold: a full reading takes {whole}"));
+            }
+        }
+        _ => {}
+    }
+    if limits.reclaimed_within.is_some() && config.care.reclaim.is_none() {
+        found.push("reclaimed-within cannot hold: [care] has no reclaim, so nothing is freed".to_owned());
+    }
+    found
+}
+
+/// Returns the time in which all data is read, a share each time.
+fn full_reading(share: Option<&str>, every: Duration) -> Duration {
+    let percent = share.and_then(|share| share.trim_end_matches('%').parse::<f64>().ok()).unwrap_or(100.0);
+    every.mul_f64((100.0 / percent).ceil().clamp(1.0, 1e6))
+}

@@ -1,0 +1,172 @@
+//! Finds and reads the configuration of daily work.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use jiff::tz::TimeZone;
+use varve_session::{CommandSession, KeyOptions, ReplicaReads, SessionSettings, UsageError};
+use varve_watch::{ConfigText, ConfiguredStore, Credential, DailyConfig, StoreKey};
+
+use crate::invocation::Invocation;
+use crate::moment;
+use crate::terminal::Terminal;
+
+const OF_THE_MACHINE: &str = "/etc/varve/varve.toml";
+const STATE_OF_THE_MACHINE: &str = "/var/lib/varve";
+const CACHE_BYTES: u64 = 1 << 30;
+
+/// A configuration that was read, with the facts about its place.
+pub struct LoadedConfig {
+    pub config: DailyConfig,
+    /// The main file, followed by those of `conf.d`.
+    pub files: Vec<PathBuf>,
+    /// The folder for the run log and the histories of jobs.
+    pub state: PathBuf,
+    /// The name of this machine in snapshots.
+    pub host: String,
+    pub zone: TimeZone,
+}
+
+impl LoadedConfig {
+    /// Reads the configuration: the named file, that of the machine, or that of the user.
+    ///
+    /// # Errors
+    /// [`UsageError`] if there is none, or if it has faults.
+    pub fn load(named: Option<&Path>) -> Result<Self> {
+        let file = match named {
+            Some(file) => std::path::absolute(file)?,
+            None => usual_file()?,
+        };
+        let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
+        let mut files = vec![file.clone()];
+        files.extend(parts(&folder.join("conf.d"))?);
+        let text = |path: &PathBuf| -> Result<ConfigText> {
+            let name = path.display().to_string();
+            let text = fs::read_to_string(path)
+                .map_err(|error| UsageError(format!("the configuration {name} cannot be read: {error}")))?;
+            Ok(ConfigText { name, text })
+        };
+        let texts: Vec<_> = files.iter().map(text).collect::<Result<_>>()?;
+        let config = DailyConfig::read(&texts, &folder).map_err(|errors| UsageError(errors.to_string()))?;
+        let state = match &config.state {
+            Some(state) => state.clone(),
+            None => usual_state(&file)?,
+        };
+        let zone = config.zone_or(&TimeZone::system());
+        Ok(Self { config, files, state, host: varve_session::host_name(), zone })
+    }
+
+    /// Returns the session of a store of the configuration.
+    ///
+    /// # Errors
+    /// [`UsageError`] if its credential is not there.
+    pub fn session(&self, invocation: &Invocation, store: &ConfiguredStore) -> Result<CommandSession> {
+        let mut key = KeyOptions::default();
+        match &store.key {
+            Some(StoreKey::KeyFile(file)) => key.key_file = Some(credential_path(file)?),
+            Some(StoreKey::PassphraseFile(file)) => key.passphrase_file = Some(credential_path(file)?),
+            Some(StoreKey::PassphraseCommand(program)) => {
+                key.passphrase_command = Some(command_line(program))
+            }
+            None => {}
+        }
+        let settings = SessionSettings {
+            store: Some(PathBuf::from(&store.at)),
+            key,
+            wait: Duration::ZERO,
+            replica_reads: ReplicaReads::Cached,
+            cache: None,
+            cache_bytes: CACHE_BYTES,
+            roots: None,
+            show_moment: moment::show,
+        };
+        Ok(CommandSession::new(settings, Arc::new(Terminal { quiet: invocation.quiet })))
+    }
+}
+
+/// Returns the options of the program for a store.
+pub fn store_options(store: &ConfiguredStore) -> Result<Vec<String>> {
+    let mut options = vec![format!("--store={}", store.at), format!("--wait={}s", store.wait.as_secs())];
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    match &store.key {
+        Some(StoreKey::KeyFile(file)) => options.push(format!("--key-file={}", text(credential_path(file)?))),
+        Some(StoreKey::PassphraseFile(file)) => {
+            options.push(format!("--passphrase-file={}", text(credential_path(file)?)));
+        }
+        Some(StoreKey::PassphraseCommand(program)) => {
+            options.push(format!("--passphrase-command={}", command_line(program)));
+        }
+        None => {}
+    }
+    Ok(options)
+}
+
+/// Returns the file of a credential.
+fn credential_path(credential: &Credential) -> Result<PathBuf> {
+    match credential {
+        Credential::File(path) => Ok(path.clone()),
+        Credential::Systemd(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
+            Some(folder) => Ok(Path::new(&folder).join(name)),
+            None => bail!(UsageError(format!(
+                "credential:{name} is passed by systemd, and this process is not its service: CREDENTIALS_DIRECTORY is not set"
+            ))),
+        },
+    }
+}
+
+/// Writes a program and its arguments as one line, which is split at blanks outside of quotes.
+fn command_line(program: &[String]) -> String {
+    let quoted = |word: &String| format!("'{}'", word.replace('\'', "'\\''"));
+    program.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+fn usual_file() -> Result<PathBuf> {
+    let of_user = below_home("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("varve/varve.toml"));
+    let candidates = [Some(PathBuf::from(OF_THE_MACHINE)), of_user];
+    let found = candidates.iter().flatten().find(|file| file.exists());
+    match found {
+        Some(file) => Ok(file.clone()),
+        None => {
+            let names: Vec<_> = candidates.iter().flatten().map(|file| file.display().to_string()).collect();
+            bail!(UsageError(format!("there is no configuration: neither {}", names.join(" nor "))))
+        }
+    }
+}
+
+/// Returns the state folder of a configuration: one folder for each.
+fn usual_state(file: &Path) -> Result<PathBuf> {
+    if file.starts_with("/etc") {
+        return Ok(STATE_OF_THE_MACHINE.into());
+    }
+    let folder =
+        below_home("XDG_STATE_HOME", ".local/state").context("HOME is not set: name a folder with state")?;
+    let name: String = file.to_string_lossy().chars().map(|c| if c == '/' { '-' } else { c }).collect();
+    Ok(folder.join("varve/run").join(name.trim_start_matches('-')))
+}
+
+fn below_home(variable: &str, usual: &str) -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    named(variable).or_else(|| Some(named("HOME")?.join(usual)))
+}
+
+/// Lists the files of `conf.d`, in the order of their names.
+fn parts(folder: &Path) -> Result<Vec<PathBuf>> {
+    let listed = match fs::read_dir(folder) {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| folder.display().to_string()),
+    };
+    let mut files = Vec::new();
+    for entry in listed {
+        let path = entry?.path();
+        let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if path.extension().is_some_and(|extension| extension == "toml") && !is_hidden {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

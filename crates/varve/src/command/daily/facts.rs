@@ -1,0 +1,115 @@
+//! The facts about a store that daily work depends on: snapshots, trash, and readings of the log.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use anyhow::Result;
+use varve_archive::retention::Dated;
+use varve_archive::{Archive, SnapshotId};
+use varve_session::CommandSession;
+use varve_store::Permission;
+use varve_upkeep::Checker;
+use varve_world::Timestamp;
+
+/// A snapshot, as far as daily work is concerned.
+pub struct SnapshotFact {
+    pub id: SnapshotId,
+    pub name: String,
+    pub host: String,
+    pub time: Timestamp,
+    /// Bytes by which the log grew.
+    pub stored_bytes: u64,
+    /// The properties that the rules of retention judge.
+    pub dated: Dated,
+}
+
+/// The facts about a store.
+pub struct StoreFacts {
+    pub snapshots: Vec<SnapshotFact>,
+    /// The ends of undo of the forgotten snapshots whose data is still kept.
+    pub undo_ends: Vec<Timestamp>,
+    /// The time of each arena's last reading; for an arena that was never read, the time when it
+    /// was begun.
+    pub read_since: Vec<Timestamp>,
+    /// The times of readings.
+    pub readings: BTreeSet<Timestamp>,
+    pub damaged_arena_count: usize,
+    pub lost_block_count: usize,
+}
+
+/// Reads the facts about a store; `None` if its key must not read.
+///
+/// # Errors
+/// When the store does not open.
+pub fn read(session: &CommandSession) -> Result<Option<StoreFacts>> {
+    let archive = session.check()?;
+    if !archive.store().role().allows(Permission::Read) {
+        return Ok(None);
+    }
+    let folder = session.store_folder().ok();
+    facts_of(&archive, folder.as_deref()).map(Some)
+}
+
+fn facts_of(archive: &Archive, folder: Option<&Path>) -> Result<StoreFacts> {
+    let store = archive.store();
+    let checker = Checker::of(store);
+    let ids = store.arenas()?;
+    let readings = checker.readings(&checker.audit(), &ids);
+    let born = |id: &varve_log::ArenaId| {
+        folder.and_then(|folder| birth(&folder.join(id.file_name().to_string()))).unwrap_or(Timestamp(0))
+    };
+    Ok(StoreFacts {
+        snapshots: snapshots(archive),
+        undo_ends: archive.trash().iter().map(|trashed| trashed.undo_until).collect(),
+        read_since: readings.iter().map(|(id, read)| read.unwrap_or_else(|| born(id))).collect(),
+        readings: readings.iter().filter_map(|(_, read)| *read).collect(),
+        damaged_arena_count: checker.damaged_arenas().len(),
+        lost_block_count: archive.losses().blocks().filter(|block| block.accepted.is_none()).count(),
+    })
+}
+
+/// Returns the snapshots of an archive.
+pub fn snapshots(archive: &Archive) -> Vec<SnapshotFact> {
+    let fact = |snapshot: &varve_archive::Snapshot| SnapshotFact {
+        id: snapshot.id,
+        name: snapshot.name.clone(),
+        host: snapshot.host.clone(),
+        time: snapshot.time,
+        stored_bytes: snapshot.growth.map_or(0, |growth| growth.stored_bytes),
+        dated: Dated::of(snapshot, labels(snapshot), snapshot.keep_until),
+    };
+    archive.snapshots().iter().map(fact).collect()
+}
+
+fn labels(snapshot: &varve_archive::Snapshot) -> Vec<String> {
+    snapshot.holds.iter().map(|hold| hold.label.clone()).collect()
+}
+
+/// Returns the time when a file was made; if the file system does not know it, that of its last
+/// change.
+fn birth(file: &Path) -> Option<Timestamp> {
+    let metadata = fs::metadata(file).ok()?;
+    let time = metadata.created().or_else(|_| metadata.modified()).ok()?;
+    let since = time.duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_nanos()).ok().map(Timestamp)
+}
+
+/// Returns a text that changes whenever something is written to a store in this folder, or `None`
+/// if there is none. It costs a look at the names, lengths and times of its files.
+pub fn mark_of(folder: &Path) -> Option<String> {
+    let mut hasher = DefaultHasher::new();
+    let mut names: Vec<_> =
+        fs::read_dir(folder.join("arenas")).ok()?.flatten().map(|entry| entry.path()).collect();
+    names.sort();
+    names.extend(["config.toml", "index/audit"].map(|name| folder.join(name)));
+    for name in names {
+        let found =
+            fs::metadata(&name).map(|found| (found.ino(), found.len(), found.mtime(), found.mtime_nsec()));
+        (name, found.ok()).hash(&mut hasher);
+    }
+    Some(format!("{:016x}", hasher.finish()))
+}

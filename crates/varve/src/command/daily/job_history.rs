@@ -1,0 +1,235 @@
+//! The histories of jobs: from the archive where it records them, otherwise from earlier runs.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use varve_session::StoreLocation;
+use varve_watch::JobHistory;
+use varve_world::Timestamp;
+
+use super::config_file::LoadedConfig;
+use super::facts;
+use super::jobs::{DailyJob, JobKind, is_series_of};
+use crate::invocation::Invocation;
+
+/// The number of newest times that are kept of each history.
+const TIMES_MAX: usize = 200;
+
+/// The histories of all jobs of a configuration.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Histories {
+    jobs: BTreeMap<String, JobRecord>,
+    stores: BTreeMap<String, StoreRecord>,
+    /// The time of the newest snapshot that each replica was known to hold.
+    replicas: BTreeMap<String, Timestamp>,
+}
+
+/// The attempts of earlier runs at one job.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct JobRecord {
+    successes: Vec<Timestamp>,
+    failures: Vec<Timestamp>,
+    /// The start of the period in which the job was last postponed.
+    postponed: Option<Timestamp>,
+}
+
+/// The facts about a store when it was last read.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct StoreRecord {
+    mark: String,
+    /// The times of the snapshots of each source; `None` if the key must not read them.
+    sources: Option<BTreeMap<String, Vec<Timestamp>>>,
+    readings: Vec<Timestamp>,
+}
+
+impl Histories {
+    /// Reads the stores that have changed since they were last read. A store that does not open
+    /// keeps no record: its jobs are judged by what earlier runs did.
+    pub fn refresh(&mut self, invocation: &Invocation, loaded: &LoadedConfig) {
+        for (name, store) in &loaded.config.stores {
+            let Ok(session) = loaded.session(invocation, store) else {
+                self.stores.remove(name);
+                continue;
+            };
+            let folder = match session.home() {
+                Ok(StoreLocation::Folder(folder)) => folder,
+                _ => continue,
+            };
+            let mark = facts::mark_of(&folder);
+            if mark.is_some() && self.stores.get(name).map(|record| &record.mark) == mark.as_ref() {
+                continue;
+            }
+            match (mark, facts::read(&session)) {
+                (Some(mark), Ok(found)) => {
+                    self.stores.insert(name.clone(), StoreRecord::new(mark, loaded, name, found.as_ref()));
+                }
+                _ => {
+                    self.stores.remove(name);
+                }
+            }
+        }
+    }
+
+    /// Returns the history of a job.
+    pub fn of(&self, job: &DailyJob<'_>) -> JobHistory {
+        let empty = JobRecord::default();
+        let record = self.jobs.get(&job.id()).unwrap_or(&empty);
+        let store = self.stores.get(job.store_name);
+        let sources = store.and_then(|store| store.sources.as_ref());
+        let successes = match (job.kind, store, sources) {
+            (JobKind::Snapshot, _, Some(sources)) => sources.get(job.subject).cloned().unwrap_or_default(),
+            (JobKind::Verify, Some(store), _) => [store.readings.as_slice(), &record.successes].concat(),
+            _ => record.successes.clone(),
+        };
+        JobHistory { successes, failures: record.failures.clone() }
+    }
+
+    /// Returns the time of the newest snapshot in a store, as it was last read.
+    pub fn newest_snapshot(&self, store: &str) -> Option<Timestamp> {
+        self.stores.get(store)?.sources.as_ref()?.values().flatten().copied().max()
+    }
+
+    /// Notes an attempt that began and ended at these times.
+    pub fn note(&mut self, job: &DailyJob<'_>, begun: Timestamp, ended: Timestamp, has_succeeded: bool) {
+        let record = self.jobs.entry(job.id()).or_default();
+        if has_succeeded {
+            record.successes.push(begun);
+            if job.kind == JobKind::Replicate {
+                self.replicas.insert(job.subject.to_owned(), begun);
+            }
+        } else {
+            record.failures.push(ended);
+        }
+        for times in [&mut record.successes, &mut record.failures] {
+            keep_newest(times);
+        }
+    }
+
+    /// Notes that a job is postponed. Returns false if that was noted before for its period.
+    pub fn note_postponed(&mut self, job: &DailyJob<'_>, period_start: Timestamp) -> bool {
+        let record = self.jobs.entry(job.id()).or_default();
+        record.postponed.replace(period_start) != Some(period_start)
+    }
+
+    /// Returns the time up to which a replica is known to have all snapshots.
+    pub fn replica_state(&self, name: &str) -> Option<Timestamp> {
+        self.replicas.get(name).copied()
+    }
+
+    /// Returns the form in the file.
+    pub fn to_json(&self) -> Value {
+        let jobs: Map<_, _> = self.jobs.iter().map(|(id, record)| (id.clone(), record.to_json())).collect();
+        let stores: Map<_, _> =
+            self.stores.iter().map(|(name, record)| (name.clone(), record.to_json())).collect();
+        let replicas: Map<_, _> =
+            self.replicas.iter().map(|(name, time)| (name.clone(), json!(time.0))).collect();
+        json!({ "jobs": jobs, "stores": stores, "replicas": replicas })
+    }
+
+    /// Reads the form in the file. Anything that is not understood is left out.
+    pub fn from_json(value: &Value) -> Self {
+        let entries = |name: &str| value[name].as_object().into_iter().flatten();
+        let name = String::clone;
+        Self {
+            jobs: entries("jobs").map(|(id, value)| (name(id), JobRecord::from_json(value))).collect(),
+            stores: entries("stores")
+                .map(|(store, value)| (name(store), StoreRecord::from_json(value)))
+                .collect(),
+            replicas: entries("replicas")
+                .filter_map(|(replica, time)| Some((name(replica), Timestamp(time.as_i64()?))))
+                .collect(),
+        }
+    }
+}
+
+impl StoreRecord {
+    fn new(mark: String, loaded: &LoadedConfig, store_name: &str, found: Option<&facts::StoreFacts>) -> Self {
+        let Some(found) = found else { return Self { mark, ..Self::default() } };
+        let mut sources = BTreeMap::new();
+        for (name, source) in loaded.config.sources.iter().filter(|(_, source)| source.store == store_name) {
+            let own = found.snapshots.iter().filter(|snapshot| {
+                snapshot.host == loaded.host && is_series_of(loaded, name, source, &snapshot.name)
+            });
+            let mut times: Vec<_> = own.map(|snapshot| snapshot.time).collect();
+            keep_newest(&mut times);
+            sources.insert(name.clone(), times);
+        }
+        let mut readings = found.readings.iter().copied().collect();
+        keep_newest(&mut readings);
+        Self { mark, sources: Some(sources), readings }
+    }
+
+    fn to_json(&self) -> Value {
+        let sources = self.sources.as_ref().map(|sources| {
+            sources.iter().map(|(name, found)| (name.clone(), numbers(found))).collect::<Map<_, _>>()
+        });
+        json!({ "mark": self.mark, "sources": sources, "readings": numbers(&self.readings) })
+    }
+
+    fn from_json(value: &Value) -> Self {
+        let sources = value["sources"].as_object();
+        let times = |(name, times): (&String, &Value)| (name.clone(), times_in(times));
+        Self {
+            mark: value["mark"].as_str().unwrap_or_default().to_owned(),
+            sources: sources.map(|sources| sources.iter().map(times).collect()),
+            readings: times_in(&value["readings"]),
+        }
+    }
+}
+
+impl JobRecord {
+    fn to_json(&self) -> Value {
+        json!({
+            "successes": numbers(&self.successes),
+            "failures": numbers(&self.failures),
+            "postponed": self.postponed.map(|time| time.0),
+        })
+    }
+
+    fn from_json(value: &Value) -> Self {
+        Self {
+            successes: times_in(&value["successes"]),
+            failures: times_in(&value["failures"]),
+            postponed: value["postponed"].as_i64().map(Timestamp),
+        }
+    }
+}
+
+fn numbers(times: &[Timestamp]) -> Value {
+    times.iter().map(|time| time.0).collect()
+}
+
+fn keep_newest(times: &mut Vec<Timestamp>) {
+    times.sort_unstable();
+    let surplus = times.len().saturating_sub(TIMES_MAX);
+    times.drain(..surplus);
+}
+
+fn times_in(value: &Value) -> Vec<Timestamp> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_i64).map(Timestamp).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histories_come_back_as_they_were_saved() {
+        let mut histories = Histories::default();
+        let record = JobRecord {
+            successes: vec![Timestamp(1), Timestamp(5)],
+            failures: vec![Timestamp(3)],
+            postponed: Some(Timestamp(4)),
+        };
+        histories.jobs.insert("snapshot home".into(), record);
+        let store = StoreRecord {
+            mark: "a".into(),
+            sources: Some([("home".to_owned(), vec![Timestamp(1)])].into()),
+            readings: vec![Timestamp(2)],
+        };
+        histories.stores.insert("main".into(), store);
+        histories.replicas.insert("usb".into(), Timestamp(9));
+        assert_eq!(Histories::from_json(&histories.to_json()), histories);
+        assert_eq!(Histories::from_json(&json!({ "jobs": 5 })), Histories::default());
+    }
+}

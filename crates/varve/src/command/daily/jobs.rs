@@ -1,0 +1,118 @@
+//! The jobs of a configuration.
+
+use varve_watch::{
+    ConfiguredReplica, ConfiguredSource, ConfiguredStore, ReplicaTrigger, RunConditions, SourceWhat,
+    Timetable, spread_offset,
+};
+
+use super::config_file::LoadedConfig;
+
+/// The kinds of jobs, in the order in which they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JobKind {
+    Snapshot,
+    Replicate,
+    Verify,
+    Reclaim,
+}
+
+/// A job of a configuration.
+pub struct DailyJob<'a> {
+    pub kind: JobKind,
+    /// The source, replica or store.
+    pub subject: &'a str,
+    pub store_name: &'a str,
+    pub store: &'a ConfiguredStore,
+    pub source: Option<&'a ConfiguredSource>,
+    pub replica: Option<&'a ConfiguredReplica>,
+    /// `None` for a replica that is brought up to date whenever its folder is there.
+    pub timetable: Option<Timetable>,
+    pub conditions: RunConditions,
+}
+
+impl DailyJob<'_> {
+    /// Returns the name of the job in the run log.
+    pub fn id(&self) -> String {
+        let verb = match self.kind {
+            JobKind::Snapshot => "snapshot",
+            JobKind::Replicate => "replicate",
+            JobKind::Verify => "verify",
+            JobKind::Reclaim => "reclaim",
+        };
+        format!("{verb} {}", self.subject)
+    }
+}
+
+/// Lists the jobs of a configuration, in the order in which they run.
+pub fn jobs(loaded: &LoadedConfig) -> Vec<DailyJob<'_>> {
+    let config = &loaded.config;
+    let mut jobs = Vec::new();
+    let timetable = |every: &varve_watch::Every, job: &str, spread| {
+        Timetable::new(every.clone(), loaded.zone.clone(), spread_offset(&loaded.host, job, spread))
+    };
+    for (name, source) in &config.sources {
+        let Some(store) = config.store(&source.store) else { continue };
+        jobs.push(DailyJob {
+            kind: JobKind::Snapshot,
+            subject: name,
+            store_name: &source.store,
+            store,
+            source: Some(source),
+            replica: None,
+            timetable: Some(timetable(&source.every, name, source.spread)),
+            conditions: source.conditions,
+        });
+    }
+    for (name, replica) in &config.replicas {
+        let Some(store) = config.store(&replica.of) else { continue };
+        jobs.push(DailyJob {
+            kind: JobKind::Replicate,
+            subject: name,
+            store_name: &replica.of,
+            store,
+            source: None,
+            replica: Some(replica),
+            timetable: match &replica.trigger {
+                ReplicaTrigger::Every(every) => Some(timetable(every, name, replica.spread)),
+                ReplicaTrigger::Present => None,
+            },
+            conditions: replica.conditions,
+        });
+    }
+    let care = &config.care;
+    let verify = care.verify.as_ref().map(|verify| (JobKind::Verify, &verify.every));
+    let reclaim = care.reclaim.as_ref().map(|reclaim| (JobKind::Reclaim, &reclaim.every));
+    for (kind, every) in verify.into_iter().chain(reclaim) {
+        for (name, store) in &config.stores {
+            jobs.push(DailyJob {
+                kind,
+                subject: name,
+                store_name: name,
+                store,
+                source: None,
+                replica: None,
+                timetable: Some(timetable(every, name, care.spread)),
+                conditions: care.conditions,
+            });
+        }
+    }
+    jobs
+}
+
+/// Reports whether the snapshots of a source have this name. Those of a machine have the names of
+/// its drives after its own.
+pub fn is_series_of(
+    loaded: &LoadedConfig,
+    source_name: &str,
+    source: &ConfiguredSource,
+    series: &str,
+) -> bool {
+    match &source.what {
+        SourceWhat::Command { name, .. } => series == name,
+        SourceWhat::Machine(_) => {
+            let is_drive = series.strip_prefix(source_name).is_some_and(|rest| rest.starts_with('-'));
+            is_drive && !loaded.config.sources.contains_key(series)
+        }
+        _ => series == source_name,
+    }
+}

@@ -1,0 +1,96 @@
+//! The power supply and the load of this machine, as `/sys` and `/proc` show them.
+
+use std::fs;
+use std::path::Path;
+
+use varve_watch::{MachineState, PowerState};
+
+/// Returns the state of the machine whose root folder this is.
+pub fn machine_state(root: &Path) -> MachineState {
+    MachineState { power: power_state(root), load: load(root) }
+}
+
+/// Returns the load of the last minute in percent of the processors.
+fn load(root: &Path) -> Option<u32> {
+    let text = fs::read_to_string(root.join("proc/loadavg")).ok()?;
+    let load: f64 = text.split_whitespace().next()?.parse().ok()?;
+    let processors = std::thread::available_parallelism().ok()?.get();
+    let percent = load * 100.0 / processors as f64;
+    // A load is a small number that is not negative.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in bounds")]
+    Some(percent.clamp(0.0, 1e6) as u32)
+}
+
+/// Returns the state of the power supply. A state that is not known counts as mains.
+fn power_state(root: &Path) -> PowerState {
+    let Ok(supplies) = fs::read_dir(root.join("sys/class/power_supply")) else { return PowerState::Mains };
+    let (mut is_on_mains, mut is_discharging, mut charges) = (false, false, Vec::new());
+    for supply in supplies.flatten() {
+        let read = |name: &str| {
+            fs::read_to_string(supply.path().join(name))
+                .map(|text| text.trim().to_owned())
+                .unwrap_or_default()
+        };
+        // A battery of a mouse says nothing of the machine.
+        if read("scope") == "Device" {
+            continue;
+        }
+        match read("type").as_str() {
+            "Battery" => {
+                is_discharging |= read("status") == "Discharging";
+                charges.extend(read("capacity").parse::<u8>().ok());
+            }
+            "" => {}
+            _ => is_on_mains |= read("online") == "1",
+        }
+    }
+    match is_discharging && !is_on_mains {
+        true => PowerState::Battery { charge: charges.into_iter().min() },
+        false => PowerState::Mains,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(supplies: &[(&str, &[(&str, &str)])]) -> PowerState {
+        let root = tempfile::tempdir().unwrap();
+        for (name, files) in supplies {
+            let folder = root.path().join("sys/class/power_supply").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            files.iter().for_each(|(file, text)| fs::write(folder.join(file), format!("{text}\n")).unwrap());
+        }
+        power_state(root.path())
+    }
+
+    #[test]
+    fn the_load_is_a_share_of_the_processors() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(load(root.path()), None);
+        fs::create_dir(root.path().join("proc")).unwrap();
+        fs::write(root.path().join("proc/loadavg"), "0.00 0.01 0.05 1/123 456\n").unwrap();
+        assert_eq!(load(root.path()), Some(0));
+        fs::write(root.path().join("proc/loadavg"), "640.00 0.01 0.05 1/123 456\n").unwrap();
+        assert!(load(root.path()).unwrap() >= 100);
+        fs::write(root.path().join("proc/loadavg"), "much\n").unwrap();
+        assert_eq!(load(root.path()), None);
+    }
+
+    #[test]
+    fn a_machine_is_on_battery_only_if_it_surely_is() {
+        let mains: (&str, &[(&str, &str)]) = ("AC", &[("type", "Mains"), ("online", "1")]);
+        let unplugged: (&str, &[(&str, &str)]) = ("AC", &[("type", "Mains"), ("online", "0")]);
+        let battery: (&str, &[(&str, &str)]) =
+            ("BAT0", &[("type", "Battery"), ("status", "Discharging"), ("capacity", "41")]);
+        let mouse: (&str, &[(&str, &str)]) = (
+            "hid",
+            &[("type", "Battery"), ("scope", "Device"), ("status", "Discharging"), ("capacity", "5")],
+        );
+        assert_eq!(machine(&[]), PowerState::Mains);
+        assert_eq!(machine(&[mains, battery]), PowerState::Mains);
+        assert_eq!(machine(&[unplugged, battery, mouse]), PowerState::Battery { charge: Some(41) });
+        assert_eq!(machine(&[unplugged, mouse]), PowerState::Mains);
+        assert_eq!(machine(&[("BAT0", &[("type", "Battery"), ("status", "Charging")])]), PowerState::Mains);
+    }
+}

@@ -1,0 +1,100 @@
+//! Runs a command of this program as a process of its own, and reads the records that it prints.
+//!
+//! A job that crashes or is killed then ends alone. The process holds a copy of the run's lock: if
+//! the run is killed, the next one begins only when the job has ended.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::state_folder::{RunLock, StateFolder};
+use crate::signals;
+
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(100);
+/// A longer line is no record of this program.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// The environment variables that name another store or another secret.
+const OTHERS: [&str; 4] =
+    ["VARVE_STORE", "VARVE_KEY_FILE", "VARVE_PASSPHRASE_FILE", "VARVE_PASSPHRASE_COMMAND"];
+
+/// The environment variables with secrets, which no hook needs.
+pub const SECRETS: [&str; 4] =
+    ["VARVE_PASSPHRASE", "VARVE_NEW_PASSPHRASE", "VARVE_FROM_PASSPHRASE", "VARVE_REMOTE_PASSWORD"];
+
+/// Runs this program with `arguments`. Calls `take` with each record as soon as it is printed.
+/// Returns the exit status; `None` if a signal ended the program.
+///
+/// # Errors
+/// When the program cannot be started, or its output cannot be read.
+pub fn run(
+    state: &StateFolder,
+    lock: &RunLock,
+    arguments: &[String],
+    mut take: impl FnMut(&Value),
+) -> Result<Option<i32>> {
+    let program = std::env::current_exe().context("the program cannot find itself")?;
+    let output = state.temporary_file()?;
+    let mut lines = BufReader::new(output.reopen()?);
+    let mut command = Command::new(&program);
+    command
+        .arg("--json")
+        .args(arguments)
+        .stdin(Stdio::from(lock.share()?))
+        .stdout(output.reopen()?)
+        .process_group(0);
+    for other in OTHERS {
+        command.env_remove(other);
+    }
+    signals::watch()?;
+    let mut child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+    let mut line = Vec::new();
+    let mut is_asked_to_end = false;
+    let mut pause = LOOK_MIN;
+    loop {
+        let ended = child.try_wait()?;
+        while read_record(&mut lines, &mut line, &mut take)? {
+            pause = LOOK_MIN;
+        }
+        if let Some(status) = ended {
+            return Ok(status.code());
+        }
+        if signals::was_signalled() && !is_asked_to_end {
+            is_asked_to_end = true;
+            ask_to_end(&child);
+        }
+        #[expect(clippy::disallowed_methods, reason = "the process is looked at in real time")]
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LOOK_MAX);
+    }
+}
+
+/// Reads the next record, if a whole line is there. `line` holds the beginning of a line that is
+/// not complete yet.
+fn read_record(lines: &mut impl BufRead, line: &mut Vec<u8>, take: &mut impl FnMut(&Value)) -> Result<bool> {
+    lines.read_until(b'\n', line)?;
+    if line.last() != Some(&b'\n') {
+        if line.len() > LINE_BYTES_MAX {
+            line.clear();
+        }
+        return Ok(false);
+    }
+    if let Ok(record) = serde_json::from_slice(line) {
+        take(&record);
+    }
+    line.clear();
+    Ok(true)
+}
+
+fn ask_to_end(child: &Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself. It has not been waited for, so the id is still its own.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+}

@@ -1,0 +1,64 @@
+//! The rules of `keep`: as options of `varve forget`, and as a policy.
+
+use anyhow::{Result, bail};
+use varve_archive::retention::{Dated, RetentionPolicy, RetentionRule, RetentionZone, judge};
+use varve_block::with_causes;
+use varve_session::UsageError;
+use varve_watch::ConfiguredSource;
+use varve_world::Timestamp;
+
+use super::config_file::LoadedConfig;
+use super::facts::StoreFacts;
+use super::jobs::is_series_of;
+
+/// Checks the rules of retention, whose spans the crate of the archive reads.
+///
+/// # Errors
+/// [`UsageError`] with the place of the first wrong rule.
+pub fn check_rules(loaded: &LoadedConfig) -> Result<()> {
+    loaded.config.sources.values().try_for_each(|source| policy(loaded, source).map(|_| ()))
+}
+
+/// Returns the options of `varve forget` for the rules of a source.
+pub fn options(loaded: &LoadedConfig, source: &ConfiguredSource) -> Vec<String> {
+    let rules = source.keep.iter().map(|(rule, value)| format!("--{rule}={value}"));
+    // Days are those of the configuration. Without a zone they are those of UTC.
+    let zone = loaded.config.zone.as_ref().and_then(|zone| zone.iana_name());
+    rules.chain(zone.map(|zone| format!("--zone={zone}"))).collect()
+}
+
+/// Returns the policy that these options stand for.
+fn policy(loaded: &LoadedConfig, source: &ConfiguredSource) -> Result<RetentionPolicy> {
+    let mut policy = RetentionPolicy::default();
+    for (rule, value) in &source.keep {
+        match RetentionRule::parse(&rule.replace('-', "_"), value) {
+            Ok(rule) => policy = policy.with_rule(rule),
+            Err(error) => bail!(UsageError(format!("{}: keep: {}", source.place, with_causes(&error)))),
+        }
+    }
+    if let Some(zone) = loaded.config.zone.as_ref().and_then(|zone| zone.iana_name()) {
+        policy.zone =
+            zone.parse::<RetentionZone>().map_err(|error| UsageError(format!("time-zone: {error}")))?;
+    }
+    Ok(policy)
+}
+
+/// Returns how many snapshots of a source its rules would forget now, and how many it has.
+///
+/// # Errors
+/// [`UsageError`] when a rule is wrong.
+pub fn would_forget(
+    loaded: &LoadedConfig,
+    name: &str,
+    source: &ConfiguredSource,
+    found: &StoreFacts,
+    now: Timestamp,
+) -> Result<(usize, usize)> {
+    let policy = policy(loaded, source)?;
+    let own = found.snapshots.iter().filter(|snapshot| {
+        snapshot.host == loaded.host && is_series_of(loaded, name, source, &snapshot.name)
+    });
+    let dated: Vec<Dated> = own.map(|snapshot| snapshot.dated.clone()).collect();
+    let verdicts = judge(&dated, &policy, now);
+    Ok((verdicts.iter().filter(|verdict| !verdict.is_kept()).count(), dated.len()))
+}

@@ -1,0 +1,130 @@
+//! Sentences about jobs: what is due, when and why.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use varve_watch::{Dueness, ReplicaTrigger, due, show_time_span};
+use varve_world::Timestamp;
+
+use super::job_history::Histories;
+use super::jobs::{DailyJob, JobKind};
+use super::machine_state::machine_state;
+use crate::moment;
+
+/// The decision about a job.
+pub struct JobDecision {
+    pub runs: bool,
+    /// True if the job is due and its conditions do not allow it.
+    pub is_postponed: bool,
+    pub reason: String,
+    /// The start of the current period.
+    pub period_start: Option<Timestamp>,
+    /// The next time at which the job is due, if it is not due now.
+    pub next: Option<Timestamp>,
+}
+
+impl JobDecision {
+    fn waits(reason: String, next: Option<Timestamp>) -> Self {
+        Self { runs: false, is_postponed: false, reason, period_start: None, next }
+    }
+
+    fn runs(reason: String, period_start: Option<Timestamp>) -> Self {
+        Self { runs: true, is_postponed: false, reason, period_start, next: None }
+    }
+
+    /// Returns the form for programs.
+    pub fn as_json(&self, job: &DailyJob<'_>) -> Value {
+        json!({
+            "job": job.id(),
+            "runs": self.runs,
+            "postponed": self.is_postponed,
+            "reason": self.reason,
+            "next": self.next.map(moment::rfc3339),
+        })
+    }
+}
+
+/// Decides whether a job runs now.
+pub fn decide(job: &DailyJob<'_>, histories: &Histories, system_root: &Path, now: Timestamp) -> JobDecision {
+    let history = histories.of(job);
+    let last = history.last_success(now);
+    let ago = |time: Timestamp| show_time_span(age(time, now));
+    let due_since = match &job.timetable {
+        Some(timetable) => match due(timetable, &history, now) {
+            Dueness::Due(period) => (
+                match last {
+                    Some(last) => format!(
+                        "due since {}: it last succeeded {} ago",
+                        moment::show(period.start),
+                        ago(last)
+                    ),
+                    None => format!("due since {}: it has not succeeded yet", moment::show(period.start)),
+                },
+                period.start,
+            ),
+            Dueness::Served { period, by } => {
+                let text = format!("done at {}", moment::show(by));
+                return JobDecision::waits(text, Some(period.end));
+            }
+            Dueness::BackingOff { failure_count, until, .. } => {
+                let text = match failure_count {
+                    1 => "it has failed once since it was due".to_owned(),
+                    count => format!("it has failed {count} times since it was due"),
+                };
+                return JobDecision::waits(text, Some(until));
+            }
+        },
+        None => match present(job, histories, now) {
+            Ok(reason) => (reason, now),
+            Err(reason) => return JobDecision::waits(reason, None),
+        },
+    };
+    let (reason, start) = due_since;
+    match job.conditions.reason_to_postpone(machine_state(system_root), last, now) {
+        Some(postponed) => JobDecision {
+            runs: false,
+            is_postponed: true,
+            reason: format!("{reason}; postponed: {postponed}"),
+            period_start: Some(start),
+            next: None,
+        },
+        None => JobDecision::runs(reason, Some(start)),
+    }
+}
+
+/// Decides about a replica that is brought up to date whenever its folder is there.
+fn present(job: &DailyJob<'_>, histories: &Histories, now: Timestamp) -> Result<String, String> {
+    let Some(replica) = job.replica else { return Err("not a replica".to_owned()) };
+    debug_assert!(replica.trigger == ReplicaTrigger::Present);
+    // An empty mount point is not the replica's disk.
+    if !Path::new(&replica.at).join("replica.toml").exists() {
+        return Err(format!("{} is not there, or holds no replica yet", replica.at));
+    }
+    let history = histories.of(job);
+    let copied = history.last_success(now);
+    let pause = std::time::Duration::from_secs(600);
+    if history.failures.iter().any(|failure| *failure <= now && age(*failure, now) < pause) {
+        return Err("it failed less than 10 minutes ago".to_owned());
+    }
+    match (histories.newest_snapshot(job.store_name), copied) {
+        (Some(newest), Some(copied)) if newest <= copied => Err("it has everything".to_owned()),
+        (_, Some(_)) => Ok("the replica is there, and the store has something new".to_owned()),
+        (_, None) => Ok("the replica is there".to_owned()),
+    }
+}
+
+/// Returns the time from `since` to `now`; zero if `since` is later.
+pub fn age(since: Timestamp, now: Timestamp) -> std::time::Duration {
+    let nanoseconds = i128::from(now.0) - i128::from(since.0);
+    std::time::Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
+}
+
+/// Says what a job does.
+pub fn title(job: &DailyJob<'_>) -> String {
+    match job.kind {
+        JobKind::Snapshot => format!("snapshot of {}", job.subject),
+        JobKind::Replicate => format!("replica {}", job.subject),
+        JobKind::Verify => format!("verification of {}", job.subject),
+        JobKind::Reclaim => format!("retention and space of {}", job.subject),
+    }
+}

@@ -1,0 +1,223 @@
+//! The state folder of a configuration: the lock of a run, the histories of jobs, and the run log.
+//!
+//! Nothing in it is needed. Without it, jobs whose success the archive does not record run again.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value, json};
+use tempfile::{Builder, NamedTempFile};
+
+use super::job_history::Histories;
+
+/// A run log of this size is put aside, in place of the one before it. Both together stay below
+/// 10 MB.
+const LOG_BYTES_MAX: u64 = 4_900_000;
+/// Longer messages are cut in the run log.
+const MESSAGE_CHARS_MAX: usize = 4_000;
+/// The names of temporary files begin so.
+const TEMPORARY: &str = ".tmp-";
+const HISTORIES: &str = "jobs.json";
+const LOG: &str = "runs.jsonl";
+const OLD_LOG: &str = "runs.1.jsonl";
+const OPEN_HOOKS: &str = "open-hooks.json";
+
+/// The state folder of a configuration.
+pub struct StateFolder(PathBuf);
+
+/// The lock of a run. A program that got a copy of the file holds it, too.
+pub struct RunLock(File);
+
+impl RunLock {
+    /// Returns a copy of the lock for a program that must have ended before the next run.
+    pub fn share(&self) -> Result<File> {
+        Ok(self.0.try_clone()?)
+    }
+}
+
+impl StateFolder {
+    /// Makes the folder if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.with_context(|| format!("the state folder {} cannot be made", folder.display()))?;
+        Ok(Self(folder.to_owned()))
+    }
+
+    /// Returns a folder that is only read, and need not be there.
+    pub fn to_read(folder: &Path) -> Self {
+        Self(folder.to_owned())
+    }
+
+    /// Takes the lock of a run; `None` if another run holds it.
+    ///
+    /// # Errors
+    /// When the lock file cannot be opened.
+    pub fn try_lock(&self) -> Result<Option<RunLock>> {
+        let path = self.0.join("lock");
+        let context = || path.display().to_string();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .with_context(context)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                self.remove_left_files();
+                Ok(Some(RunLock(file)))
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error).with_context(context),
+        }
+    }
+
+    /// Removes the temporary files that a killed run has left.
+    fn remove_left_files(&self) {
+        let is_left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(TEMPORARY);
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten().filter(is_left) {
+            // The next run tries again.
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+
+    /// Makes a file that is removed when it is dropped.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn temporary_file(&self) -> Result<NamedTempFile> {
+        let made = Builder::new().prefix(TEMPORARY).tempfile_in(&self.0);
+        made.with_context(|| format!("no file can be made in {}", self.0.display()))
+    }
+
+    /// Reads the histories of jobs. A file that cannot be read counts as empty.
+    pub fn histories(&self) -> Histories {
+        let read = fs::read(self.0.join(HISTORIES));
+        let value: Option<Value> = read.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        value.map(|value| Histories::from_json(&value)).unwrap_or_default()
+    }
+
+    /// Saves the histories of jobs.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save_histories(&self, histories: &Histories) -> Result<()> {
+        self.replace(HISTORIES, &histories.to_json())
+    }
+
+    fn replace(&self, name: &str, value: &Value) -> Result<()> {
+        let context = || format!("{} cannot be written", self.0.join(name).display());
+        let mut file = self.temporary_file()?;
+        file.write_all(value.to_string().as_bytes()).with_context(context)?;
+        file.as_file().sync_all().with_context(context)?;
+        file.persist(self.0.join(name)).with_context(context)?;
+        Ok(())
+    }
+
+    /// Appends a line to the run log, durably.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn log(&self, mut line: Value) -> Result<()> {
+        if let Some(message) = line["message"].as_str() {
+            line["message"] = message.chars().take(MESSAGE_CHARS_MAX).collect::<String>().into();
+        }
+        let path = self.0.join(LOG);
+        let context = || format!("{} cannot be written", path.display());
+        if fs::metadata(&path).is_ok_and(|found| found.len() >= LOG_BYTES_MAX) {
+            fs::rename(&path, self.0.join(OLD_LOG)).with_context(context)?;
+        }
+        let mut file =
+            OpenOptions::new().append(true).create(true).mode(0o600).open(&path).with_context(context)?;
+        file.write_all(format!("{line}\n").as_bytes()).with_context(context)?;
+        file.sync_data().with_context(context)
+    }
+
+    /// Returns the newest line of the run log about a job.
+    pub fn last_logged(&self, job: &str) -> Option<Value> {
+        let of_job = |file: &str| {
+            let lines = BufReader::new(File::open(self.0.join(file)).ok()?).lines();
+            let lines =
+                lines.map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+            lines.filter(|line| line["job"] == job).last()
+        };
+        of_job(LOG).or_else(|| of_job(OLD_LOG))
+    }
+
+    /// Returns the sources whose hook `always` has not run since their snapshot was begun.
+    pub fn open_hooks(&self) -> Vec<String> {
+        let read = fs::read(self.0.join(OPEN_HOOKS));
+        let value: Option<Value> = read.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let names = value.as_ref().and_then(Value::as_array).into_iter().flatten();
+        names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+    }
+
+    /// Notes the sources whose hook `always` has still to run.
+    ///
+    /// # Errors
+    /// When the note cannot be written.
+    pub fn note_open_hooks(&self, sources: &[String]) -> Result<()> {
+        if sources.is_empty() {
+            return match fs::remove_file(self.0.join(OPEN_HOOKS)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context(OPEN_HOOKS),
+                _ => Ok(()),
+            };
+        }
+        self.replace(OPEN_HOOKS, &json!(sources))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_bounded_and_the_newest_line_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateFolder::open(&folder.path().join("state")).unwrap();
+        let path = folder.path().join("state");
+        for number in 0..5 {
+            // The log has just reached its limit.
+            let line = format!("{}\n", json!({ "job": "snapshot home", "number": -1 }));
+            let count = usize::try_from(LOG_BYTES_MAX).unwrap() / line.len() + 1;
+            fs::write(path.join(LOG), line.repeat(count)).unwrap();
+            let message = "x".repeat(100_000);
+            state.log(json!({ "job": "snapshot home", "number": number, "message": message })).unwrap();
+        }
+        let sizes = [LOG, OLD_LOG].map(|name| fs::metadata(path.join(name)).unwrap().len());
+        assert!(sizes.iter().sum::<u64>() < 10_000_000, "{sizes:?}");
+        assert_eq!(state.last_logged("snapshot home").unwrap()["number"], 4);
+        assert_eq!(state.last_logged("snapshot other"), None);
+    }
+
+    #[test]
+    fn one_run_holds_the_lock_until_its_last_copy_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateFolder::open(folder.path()).unwrap();
+        let lock = state.try_lock().unwrap().unwrap();
+        let copy = lock.share().unwrap();
+        drop(lock);
+        assert!(state.try_lock().unwrap().is_none());
+        drop(copy);
+        assert!(state.try_lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn damaged_files_count_as_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateFolder::open(folder.path()).unwrap();
+        let contents = [(HISTORIES, "{\"jobs\": [7"), (OPEN_HOOKS, "{}"), (LOG, "no json\n")];
+        contents.iter().for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
+        assert_eq!(state.histories(), Histories::default());
+        assert_eq!(state.open_hooks(), Vec::<String>::new());
+        assert_eq!(state.last_logged("a"), None);
+    }
+}
