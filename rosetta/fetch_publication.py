@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""fetch_publication.py PLACE#varve1-KEY IMAGE[@TIME] OUT: a published disk, each byte checked with the key."""
-import base64, hashlib, struct, sys, urllib.request, zlib
+"""fetch_publication.py PLACE#varve1-KEY IMAGE[@TIME] OUT [CONTENT-KEY]: a published disk, each byte checked."""
+import base64, hashlib, hmac, struct, sys, urllib.request, zlib
 P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D, ROOT = -121665 * pow(121666, -1, P) % P, pow(2, (P - 1) // 4, P)
 def point(data):  # Ed25519: RFC 8032, section 5.1.3
@@ -11,14 +11,10 @@ def point(data):  # Ed25519: RFC 8032, section 5.1.3
     assert (x * x - square) % P == 0, "not a point of the curve"
     return (P - x if x & 1 != data[31] >> 7 else x), y
 def add(one, other):
-    (a, b), (c, d) = one, other
-    e = D * a * b * c * d
+    (a, b), (c, d), e = one, other, D * one[0] * one[1] * other[0] * other[1]
     return (a * d + b * c) * pow(1 + e, -1, P) % P, (b * d + a * c) * pow(1 - e, -1, P) % P
 def times(count, one):
-    total = (0, 1)
-    while count:
-        total, one, count = add(total, one) if count & 1 else total, add(one, one), count >> 1
-    return total
+    return add(times(count >> 1, add(one, one)), one if count & 1 else (0, 1)) if count else (0, 1)
 def has_signed(key, signature, body):
     h = int.from_bytes(hashlib.sha512(signature[:32] + key + body).digest(), "little") % ORDER
     s, base = int.from_bytes(signature[32:], "little"), point((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
@@ -32,15 +28,19 @@ def get(path, limit):
 body, _, signatures = get("head", 1 << 20).partition(b"\nsignature = ")
 pairs = [[base64.b64decode(word) for word in line.split()] for line in signatures.split(b"\nsignature = ")]
 assert any(signer == key and has_signed(key, signature, body + b"\n") for signer, signature in pairs), "head: not signed"
-lines = body.decode().splitlines()
-assert lines[0] == "varve publication 1", "head: unknown version"
-images = [line[8:].split(" ") for line in lines if line.startswith("image = ")]
+assert body.startswith(b"varve publication 1\n"), "head: unknown version"
+images = [line[8:].split(" ") for line in body.decode().splitlines() if line.startswith("image = ")]
 image = max((i for i in images if urllib.parse.unquote(i[0]) == name and i[1].startswith(time)), key=lambda i: i[1])
 size, block_bytes, root, root_bytes = int(image[2]), int(image[3]), image[4], int(image[5])
-assert image[6] == "none", "unknown cipher"
+assert image[6] == "none" or image[6] == "aes-256-gcm" and sys.argv[4:], "unknown cipher, or no content key"
+if image[6] != "none":  # the only package for an encrypted image; the derived keys are those of RFC 5869
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    secret = base64.b64decode(open(sys.argv[4]).read().split("\nsecret = ")[1].split("\n")[0])
+    cipher = AESGCM(hmac.digest(hmac.digest(b"varve publication 1", secret, "sha256"), b"block key\1", "sha256"))
 def block(digest, object_name, offset, length, limit):
     stored = get(f"objects/{object_name[:2]}/{object_name}", offset + length)[offset:]
     assert hashlib.sha256(stored).hexdigest() == digest, f"{object_name}: not what was published"
+    if image[6] != "none": stored = cipher.decrypt(stored[:12], stored[12:], b"varve publication 1")
     if stored[0] == 1: import zstandard  # the only package, and only for a publication with --compression zstd
     return {0: lambda p: p, 1: lambda p: zstandard.ZstdDecompressor().decompress(p, limit),
             2: lambda p: zlib.decompressobj().decompress(p, limit)}[stored[0]](stored[1:])

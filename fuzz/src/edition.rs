@@ -5,10 +5,10 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use varve_edition::{
-    CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, DiskProfile, DiskShape, EditionFields,
-    EditionHead, EditionSigner, MapEntry, MapLevel, MapPage, ObjectName, ObjectPart, ProfileRead,
-    PublishedBlockBytes, PublishedImage, SeenEdition, StoredCompression, StoredPart, TrustRecord,
-    parse_blkparse, store_block,
+    BlockForm, CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, EditionContentKey, DiskProfile,
+    DiskShape, EditionFields, EditionHead, EditionSigner, ImageCipher, MapEntry, MapLevel, MapPage,
+    ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage, SeenEdition, StoredCompression,
+    StoredPart, TrustRecord, parse_blkparse,
 };
 use varve_world::Timestamp;
 
@@ -60,6 +60,7 @@ pub fn edition_head_seeds() -> Vec<Vec<u8>> {
         time: Timestamp(1_777_669_200_000_000_000),
         shape: shape(1 << 30),
         root: part("root"),
+        cipher: ImageCipher::Aes256Gcm,
         profile: Some(part("profile")),
         machine: Some(part("machine")),
     };
@@ -131,23 +132,53 @@ pub fn disk_profile_seeds() -> Vec<Vec<u8>> {
     vec![DiskProfile::from_reads(1 << 20, reads).to_text().into_bytes()]
 }
 
-/// A stored block that has its name.
+/// A stored block that has its name: plain, as a ciphertext that is opened, and encrypted by a
+/// publisher who makes a mistake.
 pub fn stored_block(bytes: &[u8]) {
-    let name = ObjectName::of(bytes);
-    let checked = CheckedBlock::check(bytes, &name).expect("it was named just now");
-    if let Ok(content) = checked.unpack(CONTENT_BYTES_MAX) {
-        assert!(content.len() <= CONTENT_BYTES_MAX);
-        let stored = store_block(&content, StoredCompression::Zlib(6));
-        let checked = CheckedBlock::check(&stored, &ObjectName::of(&stored)).expect("named just now");
-        assert_eq!(checked.unpack(content.len()), Ok(content));
+    let encrypted = content_key_of_seeds().form();
+    for form in [BlockForm::Plain, encrypted] {
+        let checked = CheckedBlock::check(bytes, &ObjectName::of(bytes)).expect("it was named just now");
+        if let Ok(content) = checked.unpack(&form, CONTENT_BYTES_MAX) {
+            assert!(content.len() <= CONTENT_BYTES_MAX);
+            let stored = form.store(&content, StoredCompression::Zlib(6));
+            let checked = CheckedBlock::check(&stored, &ObjectName::of(&stored)).expect("named just now");
+            assert_eq!(checked.unpack(&form, content.len()), Ok(content));
+        }
     }
 }
 
-/// One block in each codec.
+fn content_key_of_seeds() -> EditionContentKey {
+    EditionContentKey::from_bytes([7; 32])
+}
+
+/// The file of a content key.
+pub fn content_key(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(key) = EditionContentKey::from_text(text) {
+        let again = EditionContentKey::from_text(&key.to_text()).expect("it was written just now");
+        assert_eq!(again.name(), key.name());
+        let [one, two] = [key, again].map(|key| key.form().store(b"a block", StoredCompression::None));
+        assert_eq!(one, two, "one key makes one stored block");
+    }
+}
+
+/// A key file with and without its name.
+#[must_use]
+pub fn content_key_seeds() -> Vec<Vec<u8>> {
+    let text = content_key_of_seeds().to_text().to_string();
+    let short = text.lines().take(2).map(|line| format!("{line}\n")).collect::<String>();
+    vec![text.into_bytes(), short.into_bytes()]
+}
+
+/// One block in each codec, plain and encrypted.
 #[must_use]
 pub fn stored_block_seeds() -> Vec<Vec<u8>> {
     let content = b"a block of a disk ".repeat(20);
-    ["none", "zstd", "zlib"].map(|text| store_block(&content, text.parse().expect("known"))).to_vec()
+    let forms = [BlockForm::Plain, content_key_of_seeds().form()];
+    let store = |form: &BlockForm| {
+        ["none", "zstd", "zlib"].map(|text| form.store(&content, text.parse().expect("known")))
+    };
+    forms.iter().flat_map(store).collect()
 }
 
 /// The header of a record in a reader's cache: as it is, and with a good checksum.

@@ -95,6 +95,7 @@ pub const TARGETS: [Target; 47] = [
     Target { name: "map_page", run: edition::map_page, seeds: edition::map_page_seeds },
     Target { name: "disk_profile", run: edition::disk_profile, seeds: edition::disk_profile_seeds },
     Target { name: "stored_block", run: edition::stored_block, seeds: edition::stored_block_seeds },
+    Target { name: "content_key", run: edition::content_key, seeds: edition::content_key_seeds },
     Target { name: "cache_record", run: edition::cache_record, seeds: edition::cache_record_seeds },
     Target { name: "trust_record", run: edition::trust_record, seeds: edition::trust_record_seeds },
     Target { name: "blkparse_text", run: edition::blkparse_text, seeds: edition::blkparse_text_seeds },

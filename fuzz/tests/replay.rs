@@ -114,6 +114,7 @@ exercise!(
     map_page,
     disk_profile,
     stored_block,
+    content_key,
     cache_record,
     trust_record,
     blkparse_text,

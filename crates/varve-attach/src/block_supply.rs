@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use varve_edition::{CheckedBlock, ObjectName, ObjectPart};
+use varve_edition::{BlockForm, CheckedBlock, ObjectName, ObjectPart};
 
 use crate::edge::Stopwatch;
 use crate::fetcher::{FetchError, FetchSettings, FetchSink, FetchedFor, Fetcher, PublicationServer};
@@ -94,8 +94,10 @@ struct Counters {
     falsified: AtomicU64,
 }
 
-/// The caches and the mirrors of a publication.
+/// The caches and the mirrors of a publication, for images of one form. The cache on disk has the
+/// stored blocks, encrypted ones as they came.
 pub struct BlockSupply {
+    form: BlockForm,
     caches: Arc<BlockCaches>,
     /// `None` offline.
     fetcher: Option<Fetcher>,
@@ -149,14 +151,15 @@ impl FetchSink for BlockCaches {
 }
 
 impl BlockSupply {
-    /// Opens the way to stored blocks. Without mirrors, it is offline. `memory_bytes` bounds the
-    /// contents in memory.
+    /// Opens the way to stored blocks of the form of an image. Without mirrors, it is offline.
+    /// `memory_bytes` bounds the contents in memory.
     ///
     /// # Errors
     /// The system starts no more threads.
     pub fn open(
         mirrors: Vec<PublicationServer>,
         settings: FetchSettings,
+        form: BlockForm,
         stored: Option<StoredCache>,
         memory_bytes: u64,
         log: Option<Arc<dyn AccessLog>>,
@@ -168,10 +171,16 @@ impl BlockSupply {
             true => None,
             false => {
                 let sink: Arc<dyn FetchSink> = Arc::clone(&caches) as _;
-                Some(Fetcher::start(mirrors, settings, Arc::downgrade(&sink))?)
+                Some(Fetcher::start(mirrors, settings, form.clone(), Arc::downgrade(&sink))?)
             }
         };
-        Ok(Self { caches, fetcher })
+        Ok(Self { form, caches, fetcher })
+    }
+
+    /// Returns the form of the stored blocks.
+    #[must_use]
+    pub fn form(&self) -> &BlockForm {
+        &self.form
     }
 
     /// Returns the figures.
@@ -245,7 +254,7 @@ impl BlockSupply {
         };
         // The cache returns only bytes of this name.
         let Ok(checked) = CheckedBlock::check(&stored, &part.name) else { return Ok(None) };
-        let content = checked.unpack(content_bytes_max);
+        let content = checked.unpack(&self.form, content_bytes_max);
         let content = content.map_err(|reason| FetchError::Unpack { object: part.object, reason })?;
         let content = Bytes::from(content);
         self.caches.contents.insert(part.name, content.clone());

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use varve_edition::{CheckedBlock, OBJECT_BYTES_MAX, ObjectName, ObjectPart, UnpackError};
+use varve_edition::{BlockForm, CheckedBlock, OBJECT_BYTES_MAX, ObjectName, ObjectPart, UnpackError};
 use varve_remote::{Target, TargetError};
 use varve_world::FileName;
 
@@ -111,6 +111,8 @@ pub(crate) struct Fetcher(Arc<FetchShared>);
 struct FetchShared {
     mirrors: Vec<(Arc<str>, Arc<dyn Target>)>,
     settings: FetchSettings,
+    /// The form of all stored blocks.
+    form: BlockForm,
     state: Mutex<FetchState>,
     /// Signalled when a request may be begun.
     work: Condvar,
@@ -144,6 +146,7 @@ impl Fetcher {
     pub(crate) fn start(
         mirrors: Vec<PublicationServer>,
         settings: FetchSettings,
+        form: BlockForm,
         sink: Weak<dyn FetchSink>,
     ) -> io::Result<Self> {
         let limits =
@@ -152,6 +155,7 @@ impl Fetcher {
         let shared = Arc::new(FetchShared {
             mirrors: mirrors.into_iter().map(|mirror| (mirror.name.into(), mirror.target)).collect(),
             settings,
+            form,
             state: Mutex::new(FetchState {
                 schedule,
                 flights: BTreeMap::new(),
@@ -521,7 +525,7 @@ impl Delivery<'_> {
             return;
         };
         let is_fill = self.job.urgency == Urgency::Fill && !has_reader;
-        let content = if is_fill { Ok(Vec::new()) } else { checked.unpack(bytes_max) };
+        let content = if is_fill { Ok(Vec::new()) } else { checked.unpack(&shared.form, bytes_max) };
         let outcome = match content {
             Ok(content) => {
                 let content = Bytes::from(content);
@@ -543,7 +547,7 @@ impl Delivery<'_> {
         let has_late_reader =
             is_fill && state.flights.get(&part.name).is_some_and(|flight| flight.waiter_count > 0);
         let outcome = match outcome {
-            Ok(block) if has_late_reader => match checked.unpack(bytes_max) {
+            Ok(block) if has_late_reader => match checked.unpack(&shared.form, bytes_max) {
                 Ok(content) => Ok(FetchedBlock { content: content.into(), ..block }),
                 Err(reason) => Err(FetchError::Unpack { object: part.object, reason }),
             },

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use varve_edition::{
-    DiskShape, MapEntry, MapLevel, MapPage, MapPageError, ObjectName, ObjectPart, PAGE_BYTES_MAX,
-    PAGE_ENTRIES_MAX, PublishedImage, ROOT_BYTES_MAX,
+    DiskShape, ImageCipher, MapEntry, MapLevel, MapPage, MapPageError, ObjectName, ObjectPart,
+    PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PublishedImage, ROOT_BYTES_MAX, UnpackError,
 };
 use varve_image::ReadAt;
 use varve_tree::{DueReadAhead, Streams};
@@ -38,6 +38,12 @@ pub enum ReadDiskError {
     Map(FetchError),
     #[error("the page of the map in the object {object} is invalid: {reason}")]
     Page { object: ObjectName, reason: MapPageError },
+    #[error("it is encrypted, and needs its content key")]
+    NoKey,
+    #[error("it is encrypted with another content key than the given one")]
+    OtherKey,
+    #[error("it is not encrypted, and needs no content key")]
+    NotEncrypted,
     #[error("the disk ends before byte {end}")]
     End { end: u64 },
 }
@@ -52,6 +58,9 @@ impl From<ReadDiskError> for io::Error {
                 FetchError::WrongBytes { .. } | FetchError::Unpack { .. } => io::ErrorKind::InvalidData,
             },
             ReadDiskError::Length { .. } | ReadDiskError::Page { .. } => io::ErrorKind::InvalidData,
+            ReadDiskError::NoKey | ReadDiskError::OtherKey | ReadDiskError::NotEncrypted => {
+                io::ErrorKind::PermissionDenied
+            }
         };
         io::Error::new(kind, error)
     }
@@ -71,10 +80,21 @@ impl PublishedDisk {
     /// Opens an image, and fetches the root of its map.
     ///
     /// # Errors
-    /// [`ReadDiskError`].
+    /// [`ReadDiskError`], also if `source` has another form than the image, or another content key.
     pub fn open(image: PublishedImage, source: Arc<BlockSupply>) -> Result<Self, ReadDiskError> {
         let part = ObjectPart::alone(image.root.name, image.root.bytes);
-        let root = page(&source, &part, &image.shape, MapLevel::Root)?;
+        match (image.cipher, source.form().fits(image.cipher)) {
+            (_, true) => {}
+            (ImageCipher::None, false) => return Err(ReadDiskError::NotEncrypted),
+            (ImageCipher::Aes256Gcm, false) => return Err(ReadDiskError::NoKey),
+        }
+        let root = page(&source, &part, &image.shape, MapLevel::Root).map_err(|error| match error {
+            // These are the published bytes, so the key is another one.
+            ReadDiskError::Map(FetchError::Unpack { reason: UnpackError::Decrypt, .. }) => {
+                ReadDiskError::OtherKey
+            }
+            error => error,
+        })?;
         let pages = Cache::new(PAGE_COUNT_MAX);
         let (streams, profile_use) = (Mutex::default(), Mutex::default());
         Ok(Self { image, source, root, pages, streams, profile_use })

@@ -26,14 +26,14 @@ use varve_world::Timestamp;
 use crate::head_lines::{SIGNATURE, decode_number, decode_word, encode_word, pairs, split};
 use crate::time_text::{format_time, parse_time};
 use crate::{
-    DiskShape, EditionKey, EditionSigner, HEAD_BYTES_MAX, OBJECT_BYTES_MAX, ObjectName, PublishedBlockBytes,
+    DiskShape, EditionKey, EditionSigner, HEAD_BYTES_MAX, ImageCipher, OBJECT_BYTES_MAX, ObjectName,
+    PublishedBlockBytes,
 };
 
 const FIRST_LINE: &str = "varve publication 1";
 const MIRROR_COUNT_MAX: usize = 16;
 const KEY_COUNT_MAX: usize = 4;
 const MIRROR_CHARS_MAX: usize = 2048;
-const CIPHER_NONE: &str = "none";
 
 /// An object that a head names, and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +51,9 @@ pub struct PublishedImage {
     pub shape: DiskShape,
     /// The root of its map.
     pub root: StoredPart,
+    /// The cipher of all its stored blocks: those of the disk, the map, the profile and the
+    /// machine.
+    pub cipher: ImageCipher,
     /// The reads of a start, in order.
     pub profile: Option<StoredPart>,
     /// A description of the machine that starts from it. Only with a profile.
@@ -72,8 +75,9 @@ pub struct EditionFields {
     /// The keys that may sign the next head.
     pub keys: Vec<EditionKey>,
     pub images: Vec<PublishedImage>,
-    /// A hint for the publisher: for roots of images the SHA-256 of the tree in the archive from
-    /// which the image was made. So the publisher finds unchanged blocks without reading them.
+    /// A hint for the publisher: for roots of images the tree in the archive from which the image
+    /// was made, as `BlockForm::tree_hint` names it. So the publisher finds unchanged blocks
+    /// without reading them.
     pub trees: BTreeMap<ObjectName, ObjectName>,
 }
 
@@ -253,7 +257,7 @@ impl EditionHead {
                     let names = value.split_once(' ').and_then(|(root, tree)| {
                         Some((root.parse::<ObjectName>().ok()?, tree.parse::<ObjectName>().ok()?))
                     });
-                    let (root, tree) = names.ok_or(wrong("a tree is a name of an object and a SHA-256"))?;
+                    let (root, tree) = names.ok_or(wrong("a tree is a name of an object and 64 digits"))?;
                     if trees.insert(root, tree).is_some() {
                         return Err(wrong("an earlier line has this root"));
                     }
@@ -322,7 +326,7 @@ fn image_line(image: &PublishedImage) -> String {
         image.shape.block_bytes.to_string(),
         image.root.name.to_string(),
         image.root.bytes.to_string(),
-        CIPHER_NONE.to_owned(),
+        image.cipher.to_string(),
     ];
     for part in [image.profile, image.machine].into_iter().flatten() {
         words.extend([part.name.to_string(), part.bytes.to_string()]);
@@ -339,9 +343,7 @@ fn parse_image(line: &str) -> Result<PublishedImage, &'static str> {
     let block_bytes = decode_number(word()?).and_then(PublishedBlockBytes::new);
     let block_bytes = block_bytes.ok_or("a block size is a power of two from 65536 to 1048576")?;
     let root = parse_part(word()?, word()?)?;
-    if word()? != CIPHER_NONE {
-        return Err("the cipher of an image is unknown to this program: use a newer one");
-    }
+    let cipher = word()?.parse()?;
     let mut part = || match (words.next(), words.next()) {
         (None, _) => Ok(None),
         (Some(name), Some(bytes)) => parse_part(name, bytes).map(Some),
@@ -353,7 +355,7 @@ fn parse_image(line: &str) -> Result<PublishedImage, &'static str> {
         return Err("an image has at most eleven words");
     }
     let shape = DiskShape { size, block_bytes };
-    Ok(PublishedImage { name, time, shape, root, profile, machine })
+    Ok(PublishedImage { name, time, shape, root, cipher, profile, machine })
 }
 
 fn parse_part(name: &str, bytes: &str) -> Result<StoredPart, &'static str> {

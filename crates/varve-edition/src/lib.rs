@@ -18,8 +18,9 @@
 //!
 //! - A decoder returns what its encoder was given, or an error: one value has one spelling. A byte
 //!   that is changed anywhere is noticed.
-//! - Bytes are compared with their name before they are decompressed, and a head with its signature
-//!   before its lines are read.
+//! - Bytes are compared with their name before they are decrypted and decompressed, and a head with
+//!   its signature before its lines are read.
+//! - A block is encrypted if its image is: the form of an image makes and opens all its blocks.
 //! - Memory is bounded by the limits below. A length in the bytes is compared with them before it
 //!   is used, and decompression stops at the length that the map expects.
 //! - A map has two levels, and each page must have the level and the number of entries that its
@@ -31,7 +32,10 @@
 
 mod address;
 mod blkparse;
+mod block_form;
 mod cache_record;
+mod checked_block;
+mod content_key;
 mod disk_shape;
 mod edition_key;
 mod head;
@@ -45,7 +49,10 @@ mod trust_record;
 
 pub use address::{AddressError, PublicationAddress};
 pub use blkparse::parse_blkparse;
+pub use block_form::{BlockCipher, BlockForm, ImageCipher};
 pub use cache_record::{CACHE_RECORD_HEADER_BYTES, CacheRecordHeader};
+pub use checked_block::{CheckedBlock, WrongBytesError};
+pub use content_key::{EditionContentKey, EditionContentKeyError};
 pub use disk_shape::{DiskShape, PublishedBlockBytes};
 pub use edition_key::{EditionKey, EditionKeyError, EditionSigner, KeyTextError};
 pub use head::{
@@ -54,7 +61,7 @@ pub use head::{
 pub use map_page::{MapEntry, MapLevel, MapPage, MapPageError, ObjectPart};
 pub use object_name::{ObjectName, ObjectNameError};
 pub use profile::{DiskProfile, DiskProfileError, ProfileRead};
-pub use stored_block::{CheckedBlock, StoredCompression, UnpackError, WrongBytesError, store_block};
+pub use stored_block::{StoredCompression, UnpackError};
 pub use trust_record::{PublicationId, SeenEdition, TrustRecord, TrustRecordError};
 
 /// The name of the only object that is ever replaced.

@@ -25,9 +25,10 @@ use std::collections::BTreeMap;
 
 use varve_block::LittleEndian;
 
-use crate::stored_block::STORED_OVERHEAD_BYTES;
+use crate::block_form::STORED_OVERHEAD_BYTES;
 use crate::{
-    CheckedBlock, DiskShape, OBJECT_BYTES_MAX, ObjectName, PAGE_BYTES_MAX, ROOT_BYTES_MAX, UnpackError,
+    BlockForm, CheckedBlock, DiskShape, OBJECT_BYTES_MAX, ObjectName, PAGE_BYTES_MAX, ROOT_BYTES_MAX,
+    UnpackError,
 };
 
 const MAGIC: [u8; 8] = *b"VARVEMAP";
@@ -155,8 +156,13 @@ impl MapPage {
     ///
     /// # Errors
     /// [`MapPageError`].
-    pub fn open(stored: CheckedBlock<'_>, shape: &DiskShape, level: MapLevel) -> Result<Self, MapPageError> {
-        Self::decode(&stored.unpack(level.bytes_max())?, shape, level)
+    pub fn open(
+        stored: CheckedBlock<'_>,
+        form: &BlockForm,
+        shape: &DiskShape,
+        level: MapLevel,
+    ) -> Result<Self, MapPageError> {
+        Self::decode(&stored.unpack(form, level.bytes_max())?, shape, level)
     }
 
     /// Reads the page that belongs to a place of a disk's map.
@@ -284,7 +290,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{PublishedBlockBytes, StoredCompression, store_block};
+    use crate::{PublishedBlockBytes, StoredCompression};
 
     fn shape(block_count: u64) -> DiskShape {
         let block_bytes = PublishedBlockBytes::new(64 << 10).unwrap();
@@ -312,9 +318,9 @@ mod tests {
             let page = MapPage::new(entries, &shape, FIRST).unwrap();
             let bytes = page.encode(FIRST);
             prop_assert_eq!(MapPage::decode(&bytes, &shape, FIRST), Ok(page.clone()));
-            let stored = store_block(&bytes, StoredCompression::default());
+            let stored = BlockForm::Plain.store(&bytes, StoredCompression::default());
             let checked = CheckedBlock::check(&stored, &ObjectName::of(&stored)).unwrap();
-            prop_assert_eq!(MapPage::open(checked, &shape, FIRST), Ok(page));
+            prop_assert_eq!(MapPage::open(checked, &BlockForm::Plain, &shape, FIRST), Ok(page));
         }
 
         /// A page is found under its own name only, so a changed byte is noticed before. Here the

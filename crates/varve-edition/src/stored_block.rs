@@ -5,6 +5,8 @@
 //! |-------:|------:|---------|----------------------------------------------------------------------|
 //! |      0 |     1 | codec   | 0 the content itself, 1 one zstd frame, 2 a zlib stream               |
 //! |      1 |       | payload | the content in that form                                             |
+//!
+//! If the image has a cipher, the stored block is these bytes encrypted: see `block_form.rs`.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,14 +16,12 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use zstd_safe::{CCtx, CParameter, DCtx};
 
-use crate::ObjectName;
-
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
 const ZLIB: u8 = 2;
 
-/// A stored block has at most this number of bytes more than its content.
-pub(crate) const STORED_OVERHEAD_BYTES: usize = 1;
+/// A plain stored block has at most this number of bytes more than its content.
+pub(crate) const CODEC_BYTES: usize = 1;
 
 /// The way in which a publisher compresses blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,9 +76,9 @@ thread_local! {
     static CONTEXTS: RefCell<(CCtx<'static>, DCtx<'static>)> = RefCell::new((CCtx::create(), DCtx::create()));
 }
 
-/// Makes the stored form of a content. It is not compressed if that would not make it smaller.
-#[must_use]
-pub fn store_block(content: &[u8], compression: StoredCompression) -> Vec<u8> {
+/// Makes the plain stored form of a content. It is not compressed if that would not make it
+/// smaller.
+pub(crate) fn store_block(content: &[u8], compression: StoredCompression) -> Vec<u8> {
     let compressed = match compression {
         StoredCompression::None => None,
         StoredCompression::Zstd(level) => zstd(content, level).map(|payload| (ZSTD, payload)),
@@ -102,20 +102,14 @@ fn zstd(content: &[u8], level: i32) -> Option<Vec<u8>> {
     Some(payload)
 }
 
-/// Bytes that do not have the name under which they were requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("these bytes are {actual}, but {expected} was published")]
-pub struct WrongBytesError {
-    pub expected: ObjectName,
-    pub actual: ObjectName,
-}
-
 /// The reason why a stored block has no content. Its bytes were checked before, so the publisher
 /// has made a mistake, or uses a newer format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
     #[error("a stored block is empty")]
     Empty,
+    #[error("it cannot be decrypted with this content key")]
+    Decrypt,
     #[error("the codec {codec} is unknown to this version")]
     Codec { codec: u8 },
     #[error("not a zstd frame of at most {bytes_max} bytes: {reason}")]
@@ -126,52 +120,27 @@ pub enum UnpackError {
     TooLong { bytes: usize, bytes_max: usize },
 }
 
-/// A stored block whose bytes have the expected name.
-#[derive(Debug, Clone, Copy)]
-pub struct CheckedBlock<'a>(&'a [u8]);
-
-impl<'a> CheckedBlock<'a> {
-    /// Compares bytes from a server with the name of the block.
-    ///
-    /// # Errors
-    /// [`WrongBytesError`] if they are not the published ones.
-    pub fn check(stored: &'a [u8], expected: &ObjectName) -> Result<Self, WrongBytesError> {
-        let actual = ObjectName::of(stored);
-        if actual == *expected {
-            Ok(Self(stored))
-        } else {
-            Err(WrongBytesError { expected: *expected, actual })
+/// Decompresses a plain stored block to at most `bytes_max` bytes. Allocates no more than that.
+pub(crate) fn unpack_block(stored: &[u8], bytes_max: usize) -> Result<Vec<u8>, UnpackError> {
+    let (codec, payload) = stored.split_first().ok_or(UnpackError::Empty)?;
+    let content = match *codec {
+        PLAIN if payload.len() <= bytes_max => payload.to_vec(),
+        PLAIN => return Err(UnpackError::TooLong { bytes: payload.len(), bytes_max }),
+        ZSTD => {
+            let mut content = Vec::with_capacity(bytes_max);
+            CONTEXTS
+                .with_borrow_mut(|(_, decompressor)| decompressor.decompress(&mut content, payload))
+                .map_err(|code| UnpackError::Zstd { bytes_max, reason: zstd_safe::get_error_name(code) })?;
+            content
         }
+        ZLIB => decompress_to_vec_zlib_with_limit(payload, bytes_max)
+            .map_err(|error| UnpackError::Zlib { bytes_max, reason: error.to_string() })?,
+        codec => return Err(UnpackError::Codec { codec }),
+    };
+    if content.len() > bytes_max {
+        return Err(UnpackError::TooLong { bytes: content.len(), bytes_max });
     }
-
-    /// Decompresses the content, of at most `bytes_max` bytes. Allocates no more than that.
-    ///
-    /// # Errors
-    /// [`UnpackError`].
-    pub fn unpack(self, bytes_max: usize) -> Result<Vec<u8>, UnpackError> {
-        let (codec, payload) = self.0.split_first().ok_or(UnpackError::Empty)?;
-        let content = match *codec {
-            PLAIN if payload.len() <= bytes_max => payload.to_vec(),
-            PLAIN => return Err(UnpackError::TooLong { bytes: payload.len(), bytes_max }),
-            ZSTD => {
-                let mut content = Vec::with_capacity(bytes_max);
-                CONTEXTS
-                    .with_borrow_mut(|(_, decompressor)| decompressor.decompress(&mut content, payload))
-                    .map_err(|code| UnpackError::Zstd {
-                        bytes_max,
-                        reason: zstd_safe::get_error_name(code),
-                    })?;
-                content
-            }
-            ZLIB => decompress_to_vec_zlib_with_limit(payload, bytes_max)
-                .map_err(|error| UnpackError::Zlib { bytes_max, reason: error.to_string() })?,
-            codec => return Err(UnpackError::Codec { codec }),
-        };
-        if content.len() > bytes_max {
-            return Err(UnpackError::TooLong { bytes: content.len(), bytes_max });
-        }
-        Ok(content)
-    }
+    Ok(content)
 }
 
 #[cfg(test)]
@@ -180,6 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{BlockForm, CheckedBlock, ObjectName};
 
     const ALL: [StoredCompression; 5] = [
         StoredCompression::None,
@@ -190,7 +160,7 @@ mod tests {
     ];
 
     fn unpack(stored: &[u8], bytes_max: usize) -> Result<Vec<u8>, UnpackError> {
-        CheckedBlock::check(stored, &ObjectName::of(stored)).unwrap().unpack(bytes_max)
+        CheckedBlock::check(stored, &ObjectName::of(stored)).unwrap().unpack(&BlockForm::Plain, bytes_max)
     }
 
     #[test]
@@ -254,7 +224,7 @@ mod tests {
             let runs = pieces.into_iter().flat_map(|(byte, count)| std::iter::repeat_n(byte, count));
             let content: Vec<u8> = runs.chain(random).collect();
             let stored = store_block(&content, ALL[which]);
-            prop_assert!(stored.len() <= content.len() + STORED_OVERHEAD_BYTES);
+            prop_assert!(stored.len() <= content.len() + CODEC_BYTES);
             prop_assert_eq!(unpack(&stored, content.len()), Ok(content));
         }
 

@@ -33,7 +33,7 @@ pub(crate) struct MapWriter<'a> {
     pub(crate) layout: PublicationLayout,
 }
 
-/// A disk that is published already, and its tree in the archive.
+/// A disk that is published already in the same form, and its tree in the archive.
 pub(crate) struct EarlierMap<'a> {
     pub(crate) image: &'a PublishedImage,
     pub(crate) entry: Entry,
@@ -311,7 +311,7 @@ impl MapWriter<'_> {
         part: &ObjectPart,
         level: MapLevel,
     ) -> Result<Option<MapPage>, PublishError> {
-        match read_page(self.target, part, &earlier.image.shape, level) {
+        match read_page(self.target, part, self.uploads.form(), &earlier.image.shape, level) {
             Ok(page) => Ok(Some(page)),
             Err(error) if error.is_damage() => {
                 self.uploads.forget(&part.object);

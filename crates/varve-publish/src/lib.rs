@@ -17,6 +17,9 @@
 //!   is interrupted anywhere is the old edition.
 //! - Objects are never replaced by other bytes, because their names are hashes. Only `PrunePlan`
 //!   removes objects: those that no image of the head needs, and that were retired long enough ago.
+//!   It removes nothing without the content keys of all encrypted images.
+//! - A disk of a name that is encrypted is published in plain, or with another content key, only on
+//!   request.
 //! - Bytes from the target are checked before they are used. A damaged page costs time: its blocks
 //!   are read from the archive again.
 //! - Memory is bounded by a few blocks for each worker, one map, and the names of all objects.

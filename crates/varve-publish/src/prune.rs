@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use varve_edition::{EditionKey, MapEntry, ObjectName, PublishedImage};
+use varve_edition::{BlockForm, EditionKey, MapEntry, ObjectName, PublishedImage};
 use varve_remote::{PutMode, Target, TargetError};
 use varve_world::Timestamp;
 
@@ -44,18 +44,24 @@ pub enum PruneError {
     Read(#[from] ReadPublicationError),
     #[error("{0}")]
     Target(#[from] TargetError),
+    #[error("{image} is encrypted, and no given content key opens its map, so nothing is removed")]
+    NoKey { image: String },
     #[error("the map of {image} cannot be read, so nothing is removed")]
     Map { image: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 impl PrunePlan {
-    /// Plans for the present edition: everything that its images lead to is kept.
+    /// Plans for the present edition: everything that its images lead to is kept. `keys` are the
+    /// forms of the encrypted images.
     ///
     /// # Errors
-    /// [`PruneError`] if the head or any map cannot be read completely.
+    /// [`PruneError`] if the head or any map cannot be read completely. An object that only an
+    /// encrypted page leads to is needed as well, so there is no plan without the keys of all
+    /// encrypted images.
     pub fn new(
         target: &dyn Target,
         trusted: &[EditionKey],
+        keys: &[BlockForm],
         now: Timestamp,
         grace_nanoseconds: i64,
     ) -> Result<Self, PruneError> {
@@ -63,8 +69,11 @@ impl PrunePlan {
         state.head()?;
         let mut live = BTreeSet::new();
         for image in state.images() {
-            add_objects(target, image, &mut live)
-                .map_err(|error| PruneError::Map { image: image.name.clone(), source: Box::new(error) })?;
+            let name = image.name.clone();
+            add_objects(target, image, keys, &mut live).map_err(|error| match error {
+                ReadPartError::NoKey => PruneError::NoKey { image: name },
+                error => PruneError::Map { image: name, source: Box::new(error) },
+            })?;
         }
         let since = read_retired(target, state.files.get(RETIRED).copied())?;
         let oldest = Timestamp(now.0.saturating_sub(grace_nanoseconds));
@@ -103,18 +112,20 @@ impl PrunePlan {
 fn add_objects(
     target: &dyn Target,
     image: &PublishedImage,
+    keys: &[BlockForm],
     live: &mut BTreeSet<ObjectName>,
 ) -> Result<(), ReadPartError> {
     live.insert(image.root.name);
     live.extend([image.profile, image.machine].into_iter().flatten().map(|part| part.name));
-    visit_pages(target, image, |_, part, page| {
+    visit_pages(target, image, keys, |_, part, _, page| {
         live.insert(part.object);
         live.extend(page?.entries().iter().filter_map(|entry| match entry {
             MapEntry::Zeros => None,
             MapEntry::Stored(part) => Some(part.object),
         }));
         Ok(())
-    })
+    })?;
+    Ok(())
 }
 
 /// Reads the times at which objects were retired. A damaged list is an empty one.

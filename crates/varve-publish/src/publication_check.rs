@@ -1,13 +1,15 @@
-//! Checks every object of a publication with the publisher's key alone.
+//! Checks every object of a publication with the publisher's key. Without the content key of an
+//! encrypted image, its map cannot be followed: the objects that the head names are checked, and
+//! those that the target lists.
 
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use varve_edition::{
-    EditionKey, MapEntry, ObjectName, ObjectPart, PAGE_ENTRIES_MAX, PROFILE_BYTES_MAX, PublishedImage,
-    StoredPart,
+    BlockForm, EditionKey, MapEntry, OBJECT_BYTES_MAX, ObjectName, ObjectPart, PAGE_ENTRIES_MAX,
+    PROFILE_BYTES_MAX, PublishedImage, StoredPart,
 };
-use varve_remote::Target;
+use varve_remote::{Object, Target, TargetError};
 use varve_world::{Workers, read_each};
 
 use crate::published::{ReadPartError, ReadPublicationError, open_head, read_part, visit_pages};
@@ -18,8 +20,8 @@ const FINDINGS_MAX: usize = 1000;
 /// An object that is missing or damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicationFinding {
-    /// The first image that needs it.
-    pub image: String,
+    /// The first image that needs it. `None` if the target lists it, and no opened map leads to it.
+    pub image: Option<String>,
     pub object: ObjectName,
     pub reason: String,
 }
@@ -32,12 +34,19 @@ pub struct CheckedPublication {
     /// The stored blocks that were read, each once.
     pub block_count: u64,
     pub block_bytes: u64,
+    /// The encrypted images whose maps were not followed, because no given content key opens them:
+    /// an object that only they need may be missing.
+    pub unopened: Vec<PublishedImage>,
+    /// The other listed objects that were compared with their names, if there are such images.
+    /// `None` if the target lists nothing.
+    pub compared_count: Option<u64>,
     pub finding_count: u64,
     pub findings: Vec<PublicationFinding>,
 }
 
 struct CheckRun<'a> {
     target: &'a dyn Target,
+    keys: &'a [BlockForm],
     done: Mutex<CheckState>,
 }
 
@@ -45,17 +54,21 @@ struct CheckRun<'a> {
 struct CheckState {
     /// The stored blocks that were read, or are being read.
     read: BTreeSet<ObjectName>,
+    /// The objects of which a part was read.
+    seen: BTreeSet<ObjectName>,
     damaged: BTreeSet<ObjectName>,
     report: CheckedPublication,
 }
 
-/// Reads every object that the images of the head lead to, and checks it.
+/// Reads every object that the images of the head lead to, and checks it. `keys` are the forms of
+/// encrypted images.
 ///
 /// # Errors
 /// [`ReadPublicationError`] when the head cannot be read, or is not signed by a trusted key.
 pub fn check_publication(
     target: &dyn Target,
     trusted: &[EditionKey],
+    keys: &[BlockForm],
     workers: &dyn Workers,
 ) -> Result<CheckedPublication, ReadPublicationError> {
     let opened = open_head(target, trusted)?;
@@ -65,43 +78,92 @@ pub fn check_publication(
         image_count: head.images.len(),
         ..CheckedPublication::default()
     };
-    let run = CheckRun { target, done: Mutex::new(CheckState { report, ..CheckState::default() }) };
+    let run = CheckRun { target, keys, done: Mutex::new(CheckState { report, ..CheckState::default() }) };
     for image in &head.images {
         run.check_image(image, workers);
     }
+    run.check_listed(workers)?;
     Ok(run.done.into_inner().report)
 }
 
 impl CheckRun<'_> {
     fn check_image(&self, image: &PublishedImage, workers: &dyn Workers) {
-        for part in [image.profile, image.machine].into_iter().flatten() {
-            self.check_object(image, part);
-        }
-        let checked = visit_pages(self.target, image, |page, part, entries| {
+        let checked = visit_pages(self.target, image, self.keys, |page, part, form, entries| {
             match entries {
                 Ok(entries) => {
                     let first = page * u64::from(PAGE_ENTRIES_MAX);
                     let blocks: Vec<_> = (first..).zip(entries.entries()).collect();
-                    read_each(workers, &blocks, |(block, entry)| self.check_block(image, *block, entry));
+                    read_each(workers, &blocks, |(block, entry)| {
+                        self.check_block(image, form, *block, entry)
+                    });
                 }
-                Err(error) => self.found(image, part.object, &error),
+                Err(error) => self.found(Some(image), part.object, &error),
             }
-            Ok::<(), ReadPartError>(())
+            Ok(())
         });
-        if let Err(error) = checked {
-            self.found(image, image.root.name, &error);
+        let form = match checked {
+            Ok(form) => Some(form),
+            Err(ReadPartError::NoKey) => {
+                let mut done = self.done.lock();
+                done.seen.insert(image.root.name);
+                done.report.unopened.push(image.clone());
+                None
+            }
+            Err(error) => {
+                self.found(Some(image), image.root.name, &error);
+                None
+            }
+        };
+        for part in [image.profile, image.machine].into_iter().flatten() {
+            self.check_object(image, form.as_ref(), part);
         }
     }
 
-    fn check_object(&self, image: &PublishedImage, part: StoredPart) {
+    /// Checks an object that the head names. Without the form, only its name is checked.
+    fn check_object(&self, image: &PublishedImage, form: Option<&BlockForm>, part: StoredPart) {
         let part = ObjectPart::alone(part.name, part.bytes);
-        match read_part(self.target, &part, |block| Ok(block.unpack(PROFILE_BYTES_MAX)?)) {
-            Ok(_) => self.count(&part),
-            Err(error) => self.found(image, part.object, &error),
+        let checked = read_part(self.target, &part, |block| {
+            form.map(|form| block.unpack(form, PROFILE_BYTES_MAX)).transpose()?;
+            Ok(())
+        });
+        match checked {
+            Ok(()) => self.count(&part),
+            Err(error) => self.found(Some(image), part.object, &error),
         }
     }
 
-    fn check_block(&self, image: &PublishedImage, block: u64, entry: &MapEntry) {
+    /// Compares the listed objects that no map has led to with their names, if any map could not be
+    /// followed.
+    fn check_listed(&self, workers: &dyn Workers) -> Result<(), ReadPublicationError> {
+        if self.done.lock().report.unopened.is_empty() {
+            return Ok(());
+        }
+        let listed = match self.target.list("objects") {
+            Ok(listed) => listed,
+            Err(TargetError::Refused { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let name =
+            |object: &Object| ObjectName::from_path(object.name.as_str()).map(|name| (name, object.bytes));
+        let mut objects: Vec<_> = listed.iter().filter_map(name).collect();
+        objects.retain(|(name, _)| !self.done.lock().seen.contains(name));
+        read_each(workers, &objects, |(name, bytes)| {
+            if let Err(error) = self.compare(name, *bytes) {
+                self.found(None, *name, &error);
+            }
+        });
+        self.done.lock().report.compared_count = Some(objects.len() as u64);
+        Ok(())
+    }
+
+    fn compare(&self, object: &ObjectName, bytes: u64) -> Result<(), ReadPartError> {
+        // A longer object is compared up to here, and has another name.
+        let bytes = bytes.min(OBJECT_BYTES_MAX as u64);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        read_part(self.target, &ObjectPart::alone(*object, bytes), |_| Ok(()))
+    }
+
+    fn check_block(&self, image: &PublishedImage, form: &BlockForm, block: u64, entry: &MapEntry) {
         let MapEntry::Stored(part) = entry else { return };
         if !self.done.lock().read.insert(part.name) {
             return;
@@ -109,7 +171,7 @@ impl CheckRun<'_> {
         let range = image.shape.block_range(block);
         let read = read_part(self.target, part, |block| {
             let bytes_max = usize::try_from(image.shape.block_bytes.get()).unwrap_or(usize::MAX);
-            let content = block.unpack(bytes_max)?;
+            let content = block.unpack(form, bytes_max)?;
             let expected = range.end - range.start;
             if content.len() as u64 == expected {
                 Ok(())
@@ -119,25 +181,27 @@ impl CheckRun<'_> {
         });
         match read {
             Ok(()) => self.count(part),
-            Err(error) => self.found(image, part.object, &error),
+            Err(error) => self.found(Some(image), part.object, &error),
         }
     }
 
     fn count(&self, part: &ObjectPart) {
-        let report = &mut self.done.lock().report;
+        let CheckState { seen, report, .. } = &mut *self.done.lock();
+        seen.insert(part.object);
         report.block_count += 1;
         report.block_bytes += u64::from(part.bytes);
     }
 
-    fn found(&self, image: &PublishedImage, object: ObjectName, error: &ReadPartError) {
-        let CheckState { damaged, report, .. } = &mut *self.done.lock();
+    fn found(&self, image: Option<&PublishedImage>, object: ObjectName, error: &ReadPartError) {
+        let CheckState { seen, damaged, report, .. } = &mut *self.done.lock();
+        seen.insert(object);
         if !damaged.insert(object) {
             return;
         }
         report.finding_count += 1;
         if report.findings.len() < FINDINGS_MAX {
-            let reason = varve_block::with_causes(error);
-            report.findings.push(PublicationFinding { image: image.name.clone(), object, reason });
+            let (image, reason) = (image.map(|image| image.name.clone()), varve_block::with_causes(error));
+            report.findings.push(PublicationFinding { image, object, reason });
         }
     }
 }

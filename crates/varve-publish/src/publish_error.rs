@@ -27,6 +27,12 @@ pub enum PublishError {
     Missing { missing_count: usize, first: ObjectName },
     #[error("somebody else has published here in the meantime")]
     Raced,
+    #[error("{name} was published encrypted, and would now be published without encryption")]
+    Unencrypted { name: String },
+    #[error("{name} was published encrypted with another content key")]
+    OtherContentKey { name: String },
+    #[error("the profile that {name} has is encrypted, and no given content key opens it")]
+    EarlierProfile { name: String },
     #[error("interrupted")]
     Cancelled,
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use varve_edition::{
-    CheckedBlock, DiskProfile, DiskShape, EditionHead, EditionKey, HEAD_BYTES_MAX, HEAD_NAME, MapEntry,
-    MapLevel, MapPage, MapPageError, ObjectName, ObjectPart, OpenHeadError, OpenedHead, PROFILE_BYTES_MAX,
-    PublishedImage, UnpackError, WrongBytesError,
+    BlockForm, CheckedBlock, DiskProfile, DiskShape, EditionHead, EditionKey, HEAD_BYTES_MAX, HEAD_NAME,
+    ImageCipher, MapEntry, MapLevel, MapPage, MapPageError, ObjectName, ObjectPart, OpenHeadError,
+    OpenedHead, PROFILE_BYTES_MAX, PublishedImage, UnpackError, WrongBytesError,
 };
 use varve_remote::{Target, TargetError};
 use varve_world::FileName;
@@ -77,20 +77,26 @@ impl PublishedState {
 
     /// Returns the newest image with this name and its profile. A profile that is missing or
     /// damaged is none: it only orders what is uploaded.
+    ///
+    /// # Errors
+    /// [`ReadPartError::NoKey`] if none of `keys` opens it.
     pub(crate) fn newest_profile(
         &self,
         target: &dyn Target,
+        keys: &[BlockForm],
         name: &str,
-    ) -> Result<Option<(&PublishedImage, DiskProfile)>, TargetError> {
+    ) -> Result<Option<(&PublishedImage, DiskProfile)>, ReadPartError> {
         let of_name = self.images().iter().filter(|image| image.name == name);
         let Some(newest) = of_name.max_by_key(|image| image.time) else { return Ok(None) };
         let Some(part) = newest.profile else { return Ok(None) };
         let part = ObjectPart::alone(part.name, part.bytes);
-        match read_part(target, &part, |block| Ok(block.unpack(PROFILE_BYTES_MAX)?)) {
-            Ok(text) => Ok(DiskProfile::parse(&text).ok().map(|profile| (newest, profile))),
+        let read = read_part(target, &part, |block| {
+            open_with(newest, keys, |form| Ok(block.unpack(form, PROFILE_BYTES_MAX)?))
+        });
+        match read {
+            Ok((_, text)) => Ok(DiskProfile::parse(&text).ok().map(|profile| (newest, profile))),
             Err(error) if error.is_damage() => Ok(None),
-            Err(ReadPartError::Target(error)) => Err(error),
-            Err(_) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -138,14 +144,55 @@ pub(crate) enum ReadPartError {
     Page(#[from] MapPageError),
     #[error("the block has {actual} bytes, but the disk has {expected} there")]
     Length { expected: u64, actual: usize },
+    #[error("it is encrypted, and no given content key opens it")]
+    NoKey,
 }
 
 impl ReadPartError {
     /// Returns true if the target has answered, and the object is missing or damaged. Otherwise the
     /// answer is unknown.
     pub(crate) fn is_damage(&self) -> bool {
-        !matches!(self, Self::Target(TargetError::Refused { .. } | TargetError::Failed { .. }))
+        !matches!(self, Self::NoKey | Self::Target(TargetError::Refused { .. } | TargetError::Failed { .. }))
     }
+
+    fn is_other_key(&self) -> bool {
+        matches!(
+            self,
+            Self::Unpack(UnpackError::Decrypt) | Self::Page(MapPageError::Unpack(UnpackError::Decrypt))
+        )
+    }
+}
+
+/// Opens the first thing of an image with the form that the image has, among those of `keys` if it
+/// is encrypted. Returns the form as well.
+fn open_with<T>(
+    image: &PublishedImage,
+    keys: &[BlockForm],
+    open: impl Fn(&BlockForm) -> Result<T, ReadPartError>,
+) -> Result<(BlockForm, T), ReadPartError> {
+    let plain = [BlockForm::Plain];
+    let forms = if image.cipher == ImageCipher::None { &plain[..] } else { keys };
+    for form in forms.iter().filter(|form| form.fits(image.cipher)) {
+        match open(form) {
+            Err(error) if error.is_other_key() => {}
+            opened => return Ok((form.clone(), opened?)),
+        }
+    }
+    Err(ReadPartError::NoKey)
+}
+
+/// Reads the root of an image's map. Returns the form of the image as well.
+///
+/// # Errors
+/// [`ReadPartError::NoKey`] if none of `keys` opens it. Its name was checked all the same.
+pub(crate) fn read_root(
+    target: &dyn Target,
+    image: &PublishedImage,
+    keys: &[BlockForm],
+) -> Result<(BlockForm, MapPage), ReadPartError> {
+    read_part(target, &root_part(image), |block| {
+        open_with(image, keys, |form| Ok(MapPage::open(block, form, &image.shape, MapLevel::Root)?))
+    })
 }
 
 /// Reads a stored block, and compares it with its name.
@@ -164,10 +211,11 @@ pub(crate) fn read_part<T>(
 pub(crate) fn read_page(
     target: &dyn Target,
     part: &ObjectPart,
+    form: &BlockForm,
     shape: &DiskShape,
     level: MapLevel,
 ) -> Result<MapPage, ReadPartError> {
-    read_part(target, part, |block| Ok(MapPage::open(block, shape, level)?))
+    read_part(target, part, |block| Ok(MapPage::open(block, form, shape, level)?))
 }
 
 /// Returns the place of the root of an image.
@@ -176,17 +224,28 @@ pub(crate) fn root_part(image: &PublishedImage) -> ObjectPart {
 }
 
 /// Reads the pages of an image one after the other, and passes each with its number and its place.
-/// A page that is zeros has no place.
-pub(crate) fn visit_pages<E: From<ReadPartError>>(
+/// A page that is zeros has no place. Returns the form of the image.
+///
+/// # Errors
+/// [`ReadPartError`] if the root cannot be read: [`ReadPartError::NoKey`] if none of `keys` opens
+/// it.
+pub(crate) fn visit_pages(
     target: &dyn Target,
     image: &PublishedImage,
-    mut visit: impl FnMut(u64, &ObjectPart, Result<MapPage, ReadPartError>) -> Result<(), E>,
-) -> Result<(), E> {
-    let root = read_page(target, &root_part(image), &image.shape, MapLevel::Root)?;
+    keys: &[BlockForm],
+    mut visit: impl FnMut(
+        u64,
+        &ObjectPart,
+        &BlockForm,
+        Result<MapPage, ReadPartError>,
+    ) -> Result<(), ReadPartError>,
+) -> Result<BlockForm, ReadPartError> {
+    let (form, root) = read_root(target, image, keys)?;
     for (page, entry) in (0..).zip(root.entries()) {
         if let MapEntry::Stored(part) = entry {
-            visit(page, part, read_page(target, part, &image.shape, MapLevel::Blocks { page }))?;
+            let level = MapLevel::Blocks { page };
+            visit(page, part, &form, read_page(target, part, &form, &image.shape, level))?;
         }
     }
-    Ok(())
+    Ok(form)
 }

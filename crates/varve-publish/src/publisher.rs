@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use varve_block::BlockStore;
 use varve_edition::{
-    DiskProfile, DiskShape, EditionFields, EditionHead, EditionKey, EditionSigner, HEAD_NAME, MapEntry,
-    ObjectName, ObjectPart, PublishedBlockBytes, PublishedImage, StoredCompression, StoredPart, store_block,
+    BlockForm, DiskProfile, DiskShape, EditionFields, EditionHead, EditionKey, EditionSigner, HEAD_NAME,
+    ImageCipher, MapEntry, ObjectName, ObjectPart, PublishedBlockBytes, PublishedImage, StoredCompression,
+    StoredPart,
 };
 use varve_remote::{Observer, PutMode, Target, TargetError};
 use varve_tree::Entry;
@@ -15,7 +16,9 @@ use varve_world::{Timestamp, Workers};
 use crate::image_map::{EarlierMap, MapWriter};
 use crate::packs::{PackingOrder, PublicationLayout};
 use crate::publish_error::PublishError;
-use crate::published::{FORMAT_PAGE, FORMAT_TEXT, PublishedState, ReadPartError, file_name, visit_pages};
+use crate::published::{
+    FORMAT_PAGE, FORMAT_TEXT, PublishedState, ReadPartError, file_name, read_root, visit_pages,
+};
 use crate::uploads::Uploads;
 
 /// Moves the profile of an earlier disk to a later state of the disk.
@@ -70,6 +73,13 @@ pub enum ProfileSource {
 pub struct PublishOptions {
     pub block_bytes: PublishedBlockBytes,
     pub compression: StoredCompression,
+    /// The form of the given disks. Other disks of the publication stay as they are.
+    pub form: BlockForm,
+    /// The forms of other encrypted images that are there: their profiles can be used.
+    pub known_forms: Vec<BlockForm>,
+    /// Publish a disk without encryption, or with another content key, although a listed image of
+    /// its name is encrypted.
+    pub changes_encryption: bool,
     /// The layout of the given disks. Other disks of the publication stay as they are.
     pub layout: PublicationLayout,
     /// The number of images of each name that stay listed, the newest ones. `None`: all.
@@ -111,6 +121,8 @@ pub struct PublishReport {
     pub images: Vec<ImageOutcome>,
     /// The images that are no longer listed.
     pub dropped: Vec<PublishedImage>,
+    /// The listed images that are not encrypted, though a given disk of their name is.
+    pub unencrypted_count: usize,
     pub listed_count: usize,
     pub object_count: usize,
     pub object_bytes: u64,
@@ -137,16 +149,19 @@ impl Publisher<'_> {
         options: &PublishOptions,
     ) -> Result<PublishReport, PublishError> {
         let before = PublishedState::read(self.target, &self.keys())?.without(&options.damaged);
-        let trees: BTreeMap<ObjectName, Entry> =
-            archived.iter().map(|entry| (ObjectName::of(&entry.encode()), *entry)).collect();
+        self.check_encryption(&before, disks, options)?;
+        let trees = ArchivedTrees::new(archived, options);
         let packed = match options.layout {
             PublicationLayout::Packs => BTreeSet::new(),
-            PublicationLayout::Files => self.packed_images(&before, disks)?,
+            PublicationLayout::Files => self.packed_images(&before, disks, &options.form)?,
         };
+        let of_other_keys = self.images_of_other_keys(&before, disks, &options.form)?;
         let is_there = |disk: &ImageToPublish, images: &[PublishedImage]| {
             let is_it = |image: &PublishedImage| {
                 is_image_of(image, disk)
-                    && has_profile(image, &disk.profile, options.compression)
+                    && options.form.fits(image.cipher)
+                    && !of_other_keys.contains(&image.root.name)
+                    && has_profile(image, &disk.profile, options)
                     && !packed.contains(&image.root.name)
             };
             options.damaged.is_empty() && images.iter().any(is_it)
@@ -154,8 +169,9 @@ impl Publisher<'_> {
         let new_disks = disks.iter().filter(|disk| !is_there(disk, before.images()));
         self.observer.set_total(new_disks.map(|disk| disk.entry.size()).sum());
         let mut fields = next_fields(&before, options, self.keys());
+        let (compression, is_dry_run) = (options.compression, options.is_dry_run);
         let uploads =
-            Uploads::new(self.target, before.objects.clone(), options.compression, options.is_dry_run);
+            Uploads::new(self.target, before.objects.clone(), &options.form, compression, is_dry_run);
         let writer = MapWriter {
             target: self.target,
             blocks: self.blocks,
@@ -176,11 +192,11 @@ impl Publisher<'_> {
                 outcomes.push(outcome);
                 continue;
             }
-            let earlier = earlier_map(&before, disk, &shape, &trees);
+            let earlier = earlier_map(&before, disk, &shape, &trees, &options.form);
             let profile = match &disk.profile {
                 ProfileSource::None => None,
                 ProfileSource::Given(profile) => Some(profile.clone()),
-                ProfileSource::Earlier => self.earlier_profile(&before, disk, &trees)?,
+                ProfileSource::Earlier => self.earlier_profile(&before, disk, &trees, options)?,
             };
             let packs = options.layout == PublicationLayout::Packs;
             let order = profile.as_ref().filter(|_| packs).map(|profile| PackingOrder::new(profile, &shape));
@@ -192,10 +208,10 @@ impl Publisher<'_> {
             outcomes.push(outcome);
             let profile = profile.map(|profile| uploads.put(profile.to_text().as_bytes())).transpose()?;
             let profile = profile.map(|part| StoredPart { name: part.name, bytes: part.bytes });
-            let (name, root) = (disk.name.clone(), map.root);
-            fields.trees.insert(root.name, ObjectName::of(&disk.entry.encode()));
+            let (name, root, cipher) = (disk.name.clone(), map.root, options.form.cipher());
+            fields.trees.insert(root.name, options.form.tree_hint(&disk.entry.encode()));
             fields.images.retain(|image| !is_image_of(image, disk));
-            fields.images.push(PublishedImage { name, time, shape, root, profile, machine: None });
+            fields.images.push(PublishedImage { name, time, shape, root, cipher, profile, machine: None });
         }
         let dropped = keep_newest(&mut fields, options.keep);
         let new = uploads.into_new();
@@ -203,6 +219,7 @@ impl Publisher<'_> {
             serial: fields.serial,
             images: outcomes,
             dropped,
+            unencrypted_count: unencrypted_count(&fields, disks, &options.form),
             listed_count: fields.images.len(),
             object_count: new.len(),
             object_bytes: new.values().sum(),
@@ -216,17 +233,78 @@ impl Publisher<'_> {
         Ok(report)
     }
 
+    /// Refuses to open or to re-encrypt by accident what is encrypted now.
+    fn check_encryption(
+        &self,
+        before: &PublishedState,
+        disks: &[ImageToPublish],
+        options: &PublishOptions,
+    ) -> Result<(), PublishError> {
+        if options.changes_encryption {
+            return Ok(());
+        }
+        for disk in disks {
+            let name = || disk.name.clone();
+            let is_encrypted =
+                |image: &&PublishedImage| image.name == disk.name && image.cipher != ImageCipher::None;
+            let mut encrypted: Vec<_> = before.images().iter().filter(is_encrypted).collect();
+            if options.form.cipher() == ImageCipher::None && !encrypted.is_empty() {
+                return Err(PublishError::Unencrypted { name: name() });
+            }
+            // A damaged root says nothing about the key, so an older image is asked.
+            encrypted.sort_by_key(|image| std::cmp::Reverse(image.time));
+            for image in encrypted {
+                match self.opens(image, &options.form)? {
+                    Some(true) => break,
+                    Some(false) => return Err(PublishError::OtherContentKey { name: name() }),
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a form opens an image; `None` if the root of the image is damaged.
+    fn opens(&self, image: &PublishedImage, form: &BlockForm) -> Result<Option<bool>, PublishError> {
+        match read_root(self.target, image, std::slice::from_ref(form)) {
+            Ok(_) => Ok(Some(true)),
+            Err(ReadPartError::NoKey) => Ok(Some(false)),
+            Err(error) if error.is_damage() => Ok(None),
+            Err(error) => Err(PublishError::Part { source: Box::new(error) }),
+        }
+    }
+
+    /// Returns the roots of those disks that are published with another content key.
+    fn images_of_other_keys(
+        &self,
+        before: &PublishedState,
+        disks: &[ImageToPublish],
+        form: &BlockForm,
+    ) -> Result<BTreeSet<ObjectName>, PublishError> {
+        let mut others = BTreeSet::new();
+        let is_given = |image: &&PublishedImage| disks.iter().any(|disk| is_image_of(image, disk));
+        let is_encrypted =
+            |image: &&PublishedImage| image.cipher != ImageCipher::None && form.fits(image.cipher);
+        for image in before.images().iter().filter(is_given).filter(is_encrypted) {
+            if self.opens(image, form)? == Some(false) {
+                others.insert(image.root.name);
+            }
+        }
+        Ok(others)
+    }
+
     /// Returns the roots of those disks that are published with packs, or with damaged pages.
     fn packed_images(
         &self,
         before: &PublishedState,
         disks: &[ImageToPublish],
+        form: &BlockForm,
     ) -> Result<BTreeSet<ObjectName>, PublishError> {
         let mut packed = BTreeSet::new();
         let is_given = |image: &&PublishedImage| disks.iter().any(|disk| is_image_of(image, disk));
         for image in before.images().iter().filter(is_given) {
             let mut has_packs = false;
-            let visited = visit_pages(self.target, image, |_, place, page| {
+            let visited = visit_pages(self.target, image, std::slice::from_ref(form), |_, place, _, page| {
                 let is_packed = |part: &ObjectPart| part.object != part.name;
                 let entries = page?;
                 has_packs |= is_packed(place)
@@ -234,10 +312,11 @@ impl Publisher<'_> {
                         .entries()
                         .iter()
                         .any(|entry| matches!(entry, MapEntry::Stored(part) if is_packed(part)));
-                Ok::<_, ReadPartError>(())
+                Ok(())
             });
             match visited {
-                Ok(()) => {}
+                // An image of another form is made anew in any case.
+                Ok(_) | Err(ReadPartError::NoKey) => {}
                 Err(error) if error.is_damage() => has_packs = true,
                 Err(error) => return Err(PublishError::Part { source: Box::new(error) }),
             }
@@ -253,11 +332,17 @@ impl Publisher<'_> {
         &self,
         before: &PublishedState,
         disk: &ImageToPublish,
-        trees: &BTreeMap<ObjectName, Entry>,
+        trees: &ArchivedTrees,
+        options: &PublishOptions,
     ) -> Result<Option<DiskProfile>, PublishError> {
-        let Some((image, profile)) = before.newest_profile(self.target, &disk.name)? else { return Ok(None) };
-        let known = before.head.as_ref().map(|opened| &opened.head.fields().trees);
-        let tree = known.and_then(|known| trees.get(known.get(&image.root.name)?));
+        let forms: Vec<_> = [&options.form].into_iter().chain(&options.known_forms).cloned().collect();
+        let earlier = before.newest_profile(self.target, &forms, &disk.name);
+        let earlier = earlier.map_err(|error| match error {
+            ReadPartError::NoKey => PublishError::EarlierProfile { name: disk.name.clone() },
+            error => PublishError::Part { source: Box::new(error) },
+        })?;
+        let Some((image, profile)) = earlier else { return Ok(None) };
+        let tree = hint_of(before, image).and_then(|hint| trees.all.get(&hint));
         Ok(Some(tree.map_or(profile.clone(), |tree| self.mover.moved(&profile, tree, &disk.entry))))
     }
 
@@ -292,10 +377,47 @@ fn is_image_of(image: &PublishedImage, disk: &ImageToPublish) -> bool {
     image.name == disk.name && image.time == disk.time
 }
 
+/// The trees of the archive, by their hints in the head.
+struct ArchivedTrees {
+    /// The hints of images in the form of the edition.
+    own: BTreeMap<ObjectName, Entry>,
+    /// The hints of images in any known form.
+    all: BTreeMap<ObjectName, Entry>,
+}
+
+impl ArchivedTrees {
+    fn new(archived: &[Entry], options: &PublishOptions) -> Self {
+        let with_hints = |form: &BlockForm| -> Vec<(ObjectName, Entry)> {
+            archived.iter().map(|entry| (form.tree_hint(&entry.encode()), *entry)).collect()
+        };
+        let forms = [&BlockForm::Plain, &options.form].into_iter().chain(&options.known_forms);
+        Self {
+            own: with_hints(&options.form).into_iter().collect(),
+            all: forms.flat_map(with_hints).collect(),
+        }
+    }
+}
+
+/// Returns the hint for the tree from which a published image was made.
+fn hint_of(before: &PublishedState, image: &PublishedImage) -> Option<ObjectName> {
+    before.head.as_ref()?.head.fields().trees.get(&image.root.name).copied()
+}
+
+/// Returns the number of listed images that are not encrypted, though a given disk of their name
+/// is.
+fn unencrypted_count(fields: &EditionFields, disks: &[ImageToPublish], form: &BlockForm) -> usize {
+    if form.cipher() == ImageCipher::None {
+        return 0;
+    }
+    let is_open = |image: &&PublishedImage| image.cipher == ImageCipher::None;
+    let has_name = |image: &&PublishedImage| disks.iter().any(|disk| disk.name == image.name);
+    fields.images.iter().filter(is_open).filter(has_name).count()
+}
+
 /// Returns true unless a profile is given, and the image was published with another one.
-fn has_profile(image: &PublishedImage, source: &ProfileSource, compression: StoredCompression) -> bool {
+fn has_profile(image: &PublishedImage, source: &ProfileSource, options: &PublishOptions) -> bool {
     let ProfileSource::Given(profile) = source else { return true };
-    let name = ObjectName::of(&store_block(profile.to_text().as_bytes(), compression));
+    let name = ObjectName::of(&options.form.store(profile.to_text().as_bytes(), options.compression));
     image.profile.is_some_and(|part| part.name == name)
 }
 
@@ -319,17 +441,17 @@ fn next_fields(before: &PublishedState, options: &PublishOptions, keys: Vec<Edit
     }
 }
 
-/// Finds a published disk with the same block size whose tree is in the archive: the newest one of
-/// the same name, or else the newest one.
+/// Finds a published disk with the same block size and form whose tree is in the archive: the
+/// newest one of the same name, or else the newest one.
 fn earlier_map<'a>(
     before: &'a PublishedState,
     disk: &ImageToPublish,
     shape: &DiskShape,
-    trees: &BTreeMap<ObjectName, Entry>,
+    trees: &ArchivedTrees,
+    form: &BlockForm,
 ) -> Option<EarlierMap<'a>> {
-    let known = before.head.as_ref().map(|opened| &opened.head.fields().trees)?;
-    let candidates = before.images().iter().filter_map(|image| {
-        let entry = *trees.get(known.get(&image.root.name)?)?;
+    let candidates = before.images().iter().filter(|image| form.fits(image.cipher)).filter_map(|image| {
+        let entry = *trees.own.get(&hint_of(before, image)?)?;
         let is_alike = image.shape.block_bytes == shape.block_bytes && image.shape.size == entry.size();
         is_alike.then_some(EarlierMap { image, entry })
     });

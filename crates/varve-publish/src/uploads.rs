@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use varve_edition::{ObjectName, ObjectPart, StoredCompression, store_block};
+use varve_edition::{BlockForm, ObjectName, ObjectPart, StoredCompression};
 use varve_remote::{PutMode, Target, TargetError};
 
 use crate::published::file_name;
@@ -12,6 +12,7 @@ use crate::published::file_name;
 /// The uploads of one edition. Many threads may use it at once.
 pub(crate) struct Uploads<'a> {
     target: &'a dyn Target,
+    form: &'a BlockForm,
     compression: StoredCompression,
     is_dry_run: bool,
     counted: Mutex<CountedUploads>,
@@ -28,16 +29,22 @@ impl<'a> Uploads<'a> {
     pub(crate) fn new(
         target: &'a dyn Target,
         there: BTreeMap<ObjectName, u64>,
+        form: &'a BlockForm,
         compression: StoredCompression,
         is_dry_run: bool,
     ) -> Self {
         let counted = Mutex::new(CountedUploads { there, new: BTreeMap::new() });
-        Self { target, compression, is_dry_run, counted }
+        Self { target, form, compression, is_dry_run, counted }
+    }
+
+    /// Returns the form of the stored blocks.
+    pub(crate) fn form(&self) -> &BlockForm {
+        self.form
     }
 
     /// Returns a content in its stored form.
     pub(crate) fn store(&self, content: &[u8]) -> Vec<u8> {
-        store_block(content, self.compression)
+        self.form.store(content, self.compression)
     }
 
     /// Uploads a content as an object of its own, unless the target has it.

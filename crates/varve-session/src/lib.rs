@@ -41,7 +41,7 @@ pub use notice::Notice;
 pub use open_archive::{OpenArchive, VentiSnapshots};
 pub use replica_home::{History, PUT_CONFIG, ReplicaHome, ReplicaReads, replica_hint};
 pub use roots_file::{LockedRootsFile, RootsFile};
-pub use secret::{KeyOptions, PASSPHRASE_VARIABLE, cost};
+pub use secret::{KeyOptions, PASSPHRASE_VARIABLE, cost, open_secret_file};
 pub use session::{CommandSession, SessionSettings, WritableStore};
 pub use store_location::{StoreLocation, home_at, leads_into, venti_tls};
 pub use target::NamedBy;

@@ -3,6 +3,8 @@
 
 mod source;
 
+pub use source::open_secret_file;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -194,7 +196,7 @@ fn new_key_file(file: &Path) -> Result<Secret> {
 
 fn key_file(file: &Path) -> Result<Secret> {
     let mut contents = Zeroizing::new(Vec::new());
-    source::open(file, "key file")?
+    open_secret_file(file, "key file")?
         .take(KEY_FILE_BYTES_MAX)
         .read_to_end(&mut contents)
         .with_context(|| format!("cannot read the key file {}", file.display()))?;

@@ -50,7 +50,9 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Cat(args) => restoring::cat(invocation, args),
         Command::Verify(args) => match (&args.replica, &args.publication) {
             (Some(target), _) => keeping::verify_replica::run(invocation, args, target),
-            (None, Some(address)) => keeping::verify_publication::run(invocation, address),
+            (None, Some(address)) => {
+                keeping::verify_publication::run(invocation, address, &args.content_keys)
+            }
             (None, None) => keeping::verify_store::run(invocation, args),
         },
         Command::Replicate(args) => keeping::replicate::run(invocation, args),

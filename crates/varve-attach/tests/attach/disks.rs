@@ -9,11 +9,12 @@ use varve_attach::{
     AccessLog, AttachFigures, BlockAccess, BlockOrigin, BlockSupply, CacheBudget, FalsifiedBlock, FetchError,
     FetchSettings, PublishedDisk, ReadDiskError, StoredCache, fill_cache, prefetch_profile,
 };
-use varve_edition::{DiskProfile, ObjectName, ProfileRead};
+use varve_edition::{BlockForm, DiskProfile, EditionContentKey, ObjectName, ProfileRead};
 use varve_image::ReadAt;
-use varve_world::{MemoryStorage, Storage};
+use varve_remote::Target;
+use varve_world::{FileName, MemoryStorage, Storage};
 
-use crate::publication::{BLOCK, Layout, Publication, TestServer, disk_of, mirrors, source};
+use crate::publication::{BLOCK, Layout, Publication, TestServer, disk_of, mirrors, source, source_in_form};
 
 fn cache(storage: &Arc<dyn Storage>) -> StoredCache {
     StoredCache::open(Arc::clone(storage), CacheBudget::new(64 << 20), "test").unwrap()
@@ -73,6 +74,80 @@ fn a_disk_reads_as_it_was_published() {
     }
 }
 
+fn content_key(seed: u8) -> BlockForm {
+    EditionContentKey::from_bytes([seed; 32]).form()
+}
+
+#[test]
+fn an_encrypted_disk_is_read_with_its_content_key_alone() {
+    for layout in [Layout::Alone, Layout::Packed(5)] {
+        let publication = Publication::in_form(disk_of(41), layout, content_key(1));
+        let server = TestServer::with(&publication.objects);
+        let storage = memory();
+        let all = source_in_form(&[&server], Some(cache(&storage)), content_key(1));
+        check(&publication.open(&all), &publication.disk);
+        all.wait_idle(Duration::from_secs(9));
+        assert_eq!((all.figures().cache.unwrap().blocks, all.figures().failed), (24, 0), "{layout:?}");
+        drop(all);
+        // The cache has what the server has sent.
+        let files = storage.list("blocks").unwrap();
+        for file in &files {
+            let bytes = storage.read_whole(file, 1 << 30).unwrap();
+            for secret in [&b"VARVEMAP"[..], b"line 1\nline 1\n", &publication.disk[..64]] {
+                assert!(!bytes.windows(secret.len()).any(|part| part == secret), "{file}");
+            }
+        }
+        assert!(!files.is_empty());
+        let again = source_in_form(&[], Some(cache(&storage)), content_key(1));
+        check(&publication.open(&again), &publication.disk);
+        drop(again);
+
+        for (servers, form) in
+            [(vec![&server], content_key(2)), (vec![], content_key(2)), (vec![&server], BlockForm::Plain)]
+        {
+            let is_plain = form.cipher() == BlockForm::Plain.cipher();
+            let all = source_in_form(&servers, Some(cache(&storage)), form);
+            let opened = PublishedDisk::open(publication.image.clone(), Arc::clone(&all)).map(drop);
+            let expected = if is_plain { ReadDiskError::NoKey } else { ReadDiskError::OtherKey };
+            assert_eq!(opened, Err(expected));
+        }
+    }
+    let plain = Publication::new(disk_of(5), Layout::Alone);
+    let all = source_in_form(&[&TestServer::with(&plain.objects)], None, content_key(1));
+    let opened = PublishedDisk::open(plain.image, all).map(drop);
+    assert_eq!(opened, Err(ReadDiskError::NotEncrypted));
+}
+
+/// Each changed, shortened or exchanged object of an encrypted disk ends the reads of its blocks,
+/// and never becomes other bytes.
+#[test]
+fn exchanged_ciphertexts_are_refused() {
+    let publication = Publication::in_form(disk_of(9), Layout::Alone, content_key(1));
+    let name = |block| FileName::new(&publication.part(block).object.path()).unwrap();
+    let object = |block| {
+        let bytes = u64::from(publication.part(block).bytes);
+        publication.objects.get(&name(block), 0..bytes).unwrap()
+    };
+    let (first, second) = (object(0), object(4));
+    assert_eq!(first.len(), BLOCK + 1 + 28, "noise: a nonce, a codec, the block and a tag");
+    // A nonce with the ciphertext of another block, the same block by another key, and less of it.
+    let other = Publication::in_form(disk_of(9), Layout::Alone, content_key(2));
+    let foreign = FileName::new(&other.part(0).object.path()).unwrap();
+    let foreign = other.objects.get(&foreign, 0..u64::from(other.part(0).bytes)).unwrap();
+    let mixed = [&first[..12], &second[12..]].concat();
+    for bad in [second.clone(), foreign, mixed.into(), first.slice(..first.len() - 1), first.slice(..20)] {
+        publication.objects.set(&name(0), Some(bad));
+        let all = source_in_form(&[&TestServer::with(&publication.objects)], None, content_key(1));
+        let disk = publication.open(&all);
+        let failed = read(&disk, 0, 10).unwrap_err();
+        assert!(matches!(failed, ReadDiskError::Block { block: 0, .. }), "{failed}");
+        assert!(read(&disk, 4 * BLOCK, BLOCK).unwrap() == publication.disk[4 * BLOCK..5 * BLOCK]);
+    }
+    publication.objects.set(&name(0), Some(first));
+    let all = source_in_form(&[&TestServer::with(&publication.objects)], None, content_key(1));
+    check(&publication.open(&all), &publication.disk);
+}
+
 #[test]
 fn packed_blocks_come_together() {
     let publication = Publication::new(disk_of(101), Layout::Packed(1000));
@@ -130,7 +205,9 @@ fn a_falsified_block_is_refused_named_and_taken_from_the_mirror() {
     let open = |servers: &[&Arc<TestServer>]| {
         let settings = FetchSettings::default();
         let log = Some(Arc::clone(&log) as Arc<dyn AccessLog>);
-        Arc::new(BlockSupply::open(mirrors(servers), settings, None, 32 << 20, log).unwrap())
+        Arc::new(
+            BlockSupply::open(mirrors(servers), settings, BlockForm::Plain, None, 32 << 20, log).unwrap(),
+        )
     };
     let both = open(&[&bad, &good]);
     let disk = publication.open(&both);
@@ -208,7 +285,8 @@ fn a_late_answer_is_requested_from_the_mirror_as_well() {
     let publication = Publication::new(disk_of(21), Layout::Alone);
     let (slow, fast) = (TestServer::with(&publication.objects), TestServer::with(&publication.objects));
     let settings = FetchSettings::default();
-    let all = BlockSupply::open(mirrors(&[&slow, &fast]), settings, None, 32 << 20, None).unwrap();
+    let all = BlockSupply::open(mirrors(&[&slow, &fast]), settings, BlockForm::Plain, None, 32 << 20, None)
+        .unwrap();
     let disk = publication.open(&Arc::new(all));
     slow.set(|faults| faults.delay = Duration::from_secs(4));
     let begun = Instant::now();

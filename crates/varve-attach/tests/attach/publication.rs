@@ -11,8 +11,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_attach::{BlockSupply, FetchSettings, PublicationServer, PublishedDisk, StoredCache};
 use varve_edition::{
-    DiskShape, EditionFields, EditionHead, EditionSigner, MapEntry, MapLevel, MapPage, ObjectName,
-    ObjectPart, PublishedBlockBytes, PublishedImage, StoredCompression, StoredPart, store_block,
+    BlockForm, DiskShape, EditionFields, EditionHead, EditionSigner, MapEntry, MapLevel, MapPage, ObjectName,
+    ObjectPart, PublishedBlockBytes, PublishedImage, StoredCompression, StoredPart,
 };
 use varve_remote::{
     Capabilities, MemoryTarget, Object, PutMode, TakePiece, Target, TargetError, WholeObject,
@@ -190,13 +190,17 @@ fn put(objects: &MemoryTarget, stored: &[u8]) -> ObjectName {
 
 impl Publication {
     pub fn new(disk: Vec<u8>, layout: Layout) -> Self {
+        Self::in_form(disk, layout, BlockForm::Plain)
+    }
+
+    pub fn in_form(disk: Vec<u8>, layout: Layout, form: BlockForm) -> Self {
         let objects = MemoryTarget::new();
         let block_bytes = PublishedBlockBytes::new(BLOCK as u64).unwrap();
         let shape = DiskShape { size: disk.len() as u64, block_bytes };
         let stored: Vec<Option<Vec<u8>>> = disk
             .chunks(BLOCK)
             .map(|block| block.iter().any(|byte| *byte != 0).then_some(block))
-            .map(|block| block.map(|block| store_block(block, StoredCompression::Zstd(1))))
+            .map(|block| block.map(|block| form.store(block, StoredCompression::Zstd(1))))
             .collect();
         let mut parts: BTreeMap<ObjectName, ObjectPart> = BTreeMap::new();
         let mut seen = BTreeSet::new();
@@ -230,18 +234,19 @@ impl Publication {
         for (page, entries) in (0..).zip(entries.chunks(1024)) {
             let level = MapLevel::Blocks { page };
             let page = MapPage::new(entries.to_vec(), &shape, level).unwrap().encode(level);
-            let page = store_block(&page, StoredCompression::default());
+            let page = form.store(&page, StoredCompression::default());
             let bytes = u32::try_from(page.len()).unwrap();
             pages.push(MapEntry::Stored(ObjectPart::alone(put(&objects, &page), bytes)));
         }
         let root = MapPage::new(pages, &shape, MapLevel::Root).unwrap().encode(MapLevel::Root);
-        let root = store_block(&root, StoredCompression::default());
+        let root = form.store(&root, StoredCompression::default());
         let bytes = u32::try_from(root.len()).unwrap();
         let image = PublishedImage {
             name: "disk".into(),
             time: Timestamp(1),
             shape,
             root: StoredPart { name: put(&objects, &root), bytes },
+            cipher: form.cipher(),
             profile: None,
             machine: None,
         };
@@ -287,6 +292,14 @@ pub fn mirrors(servers: &[&Arc<TestServer>]) -> Vec<PublicationServer> {
 }
 
 pub fn source(servers: &[&Arc<TestServer>], stored: Option<StoredCache>) -> Arc<BlockSupply> {
+    source_in_form(servers, stored, BlockForm::Plain)
+}
+
+pub fn source_in_form(
+    servers: &[&Arc<TestServer>],
+    stored: Option<StoredCache>,
+    form: BlockForm,
+) -> Arc<BlockSupply> {
     let settings = FetchSettings { patience: Some(Duration::from_millis(300)), ..FetchSettings::default() };
-    Arc::new(BlockSupply::open(mirrors(servers), settings, stored, 32 << 20, None).unwrap())
+    Arc::new(BlockSupply::open(mirrors(servers), settings, form, stored, 32 << 20, None).unwrap())
 }

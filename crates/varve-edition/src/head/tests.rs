@@ -17,6 +17,7 @@ fn image(name: &str) -> PublishedImage {
         time: Timestamp(1_777_669_200_000_000_000),
         shape: DiskShape { size: 2 << 30, block_bytes: PublishedBlockBytes::default() },
         root: part("root", 400).unwrap(),
+        cipher: ImageCipher::None,
         profile: part("profile", 5800),
         machine: None,
     }
@@ -30,7 +31,7 @@ fn fields() -> EditionFields {
         expires: Timestamp(1_785_448_800_000_000_000),
         mirrors: vec!["https://mirror.example/disks".into()],
         keys: keys(2),
-        images: vec![image("day"), image("night shift")],
+        images: vec![image("day"), PublishedImage { cipher: ImageCipher::Aes256Gcm, ..image("night shift") }],
         trees: BTreeMap::from([(ObjectName::of(b"root"), ObjectName::of(b"tree"))]),
     }
 }
@@ -60,7 +61,7 @@ fn a_head_is_the_documented_text() {
          key = {one}\n\
          key = {two}\n\
          image = day 2026-05-01T21:00:00Z 2147483648 131072 {root} 400 none {profile} 5800\n\
-         image = night%20shift 2026-05-01T21:00:00Z 2147483648 131072 {root} 400 none {profile} 5800\n\
+         image = night%20shift 2026-05-01T21:00:00Z 2147483648 131072 {root} 400 aes-256-gcm {profile} 5800\n\
          tree = {root} {tree}\n"
     );
     assert_eq!(body, expected);
@@ -109,7 +110,7 @@ fn wrong_lines_are_named() {
         ("night%20shift", "day", "twice"),
         ("night%20shift", "night shift", "a time has the form"),
         (" 5800\n", " 5800 1\n", "no length"),
-        ("tree = ", "tree = 00", "SHA-256"),
+        ("tree = ", "tree = 00", "64 digits"),
     ] {
         let text = good.replacen(from, to, 1);
         assert_ne!(text, good, "{from}");
@@ -169,6 +170,7 @@ fn any_image() -> impl Strategy<Value = PublishedImage> {
         time: Timestamp(time),
         shape: DiskShape { size, block_bytes: PublishedBlockBytes::new(1 << shift).unwrap() },
         root,
+        cipher: if size % 2 == 0 { ImageCipher::None } else { ImageCipher::Aes256Gcm },
         profile: more.map(|(profile, _)| profile),
         machine: more.and_then(|(_, machine)| machine),
     })

@@ -9,12 +9,13 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use varve_block::{BlockKind, BlockStore, MemoryBlockStore};
 use varve_edition::{
-    CheckedBlock, DiskProfile, EditionHead, EditionSigner, HEAD_NAME, MapEntry, MapLevel, MapPage,
-    ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage, StoredCompression,
+    BlockForm, CheckedBlock, DiskProfile, EditionContentKey, EditionHead, EditionSigner, HEAD_NAME, MapEntry,
+    MapLevel, MapPage, ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage,
+    StoredCompression,
 };
 use varve_publish::{
-    CheckedPublication, ImageToPublish, ProfileSource, PrunePlan, PublicationLayout, PublishError,
-    PublishOptions, PublishReport, Publisher, check_publication,
+    CheckedPublication, ImageToPublish, ProfileSource, PruneError, PrunePlan, PublicationLayout,
+    PublishError, PublishOptions, PublishReport, Publisher, check_publication,
 };
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
 use varve_tree::{Entry, FixedBuilder, Shape, put_leaves};
@@ -47,8 +48,20 @@ fn archive(blocks: &MemoryBlockStore, bytes: &[u8]) -> Entry {
     builder.finish(bytes.len() as u64).unwrap()
 }
 
+/// The form of an encrypted disk.
+fn encrypted(seed: u8) -> BlockForm {
+    EditionContentKey::from_bytes([seed; 32]).form()
+}
+
+fn all_forms() -> [BlockForm; 2] {
+    [encrypted(1), encrypted(2)]
+}
+
 fn options(now: i64) -> PublishOptions {
     PublishOptions {
+        form: BlockForm::Plain,
+        known_forms: Vec::new(),
+        changes_encryption: false,
         block_bytes: PublishedBlockBytes::new(BLOCK).unwrap(),
         compression: StoredCompression::Zstd(1),
         layout: PublicationLayout::Packs,
@@ -122,7 +135,10 @@ fn stored_parts(target: &dyn Target) -> BTreeMap<u64, ObjectPart> {
     let image = newest_image(target);
     let page = |part: &ObjectPart, level| {
         let stored = get_part(target, part);
-        MapPage::open(CheckedBlock::check(&stored, &part.name).unwrap(), &image.shape, level).unwrap()
+        let checked = CheckedBlock::check(&stored, &part.name).unwrap();
+        let forms = [&[BlockForm::Plain][..], &all_forms()].concat();
+        let open = |form: &BlockForm| MapPage::open(checked, form, &image.shape, level).ok();
+        forms.iter().filter(|form| form.fits(image.cipher)).find_map(open).unwrap()
     };
     let root = page(&ObjectPart::alone(image.root.name, image.root.bytes), MapLevel::Root);
     let mut parts = BTreeMap::new();
@@ -139,7 +155,7 @@ fn stored_parts(target: &dyn Target) -> BTreeMap<u64, ObjectPart> {
 
 fn check(target: &dyn Target) -> CheckedPublication {
     let keys = [signers(1)[0].key()];
-    check_publication(target, &keys, &RealWorkers::new(3)).unwrap()
+    check_publication(target, &keys, &all_forms(), &RealWorkers::new(3)).unwrap()
 }
 
 fn contents(target: &dyn Target) -> BTreeMap<String, u64> {
@@ -152,7 +168,10 @@ fn contents_of_newest(target: &dyn Target) -> Vec<u8> {
     let mut bytes = vec![0; size];
     for (block, part) in stored_parts(target) {
         let stored = get_part(target, &part);
-        let content = CheckedBlock::check(&stored, &part.name).unwrap().unpack(1 << 20).unwrap();
+        let checked = CheckedBlock::check(&stored, &part.name).unwrap();
+        let forms = [&[BlockForm::Plain][..], &all_forms()].concat();
+        let fitting = forms.iter().filter(|form| form.fits(newest_image(target).cipher));
+        let content = fitting.filter_map(|form| checked.unpack(form, 1 << 20).ok()).next().unwrap();
         let start = usize::try_from(block * BLOCK).unwrap();
         bytes[start..start + content.len()].copy_from_slice(&content);
     }
@@ -231,6 +250,174 @@ fn the_blocks_of_a_profile_lie_together_in_its_order() {
     assert_eq!((plain.images[0].packed_count, plain.images[0].read_count), (None, 0));
 }
 
+/// Options of an encrypted edition.
+fn with_key(seed: u8, now: i64) -> PublishOptions {
+    PublishOptions { form: encrypted(seed), ..options(now) }
+}
+
+/// All bytes but those of the page that describes the format.
+fn all_bytes(target: &dyn Target) -> Vec<u8> {
+    let files = contents(target);
+    files
+        .iter()
+        .filter(|(name, _)| *name != "FORMAT.md")
+        .flat_map(|(name, bytes)| target.get(&FileName::new(name).unwrap(), 0..*bytes).unwrap())
+        .collect()
+}
+
+#[test]
+fn an_encrypted_edition_costs_what_has_changed_and_shows_no_content() {
+    for layout in [PublicationLayout::Packs, PublicationLayout::Files] {
+        let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+        let with_key = |seed, now| PublishOptions {
+            layout,
+            compression: StoredCompression::None,
+            ..with_key(seed, now)
+        };
+        let mut numbers: Vec<u16> = (1..=1200).collect();
+        archive.profile = ProfileSource::Given(profile([1100, 7, 8]));
+        let first = archive.publish(&target, 1, &disk(&numbers, 999), &with_key(1, DAY)).unwrap();
+        // In packs, three blocks are in one pack and two pages in another one.
+        let expected = if layout == PublicationLayout::Packs { 1200 - 3 + 1 + 1 } else { 1200 + 2 };
+        assert_eq!(first.object_count, expected + 1 + 1, "with the root and the profile");
+        archive.profile = ProfileSource::Earlier;
+        numbers[8] = 60_000;
+        numbers[1190] = 0;
+        let second = archive.publish(&target, 2, &disk(&numbers, 999), &with_key(1, 2 * DAY)).unwrap();
+        assert_eq!((second.images[0].read_count, second.images[0].kept_count), (1, 1198));
+        // A block, its page, the page of the zeros and the root. Pages of packed blocks are packed.
+        let expected = if layout == PublicationLayout::Packs { 1 + 1 + 1 } else { 1 + 2 + 1 };
+        assert_eq!(second.object_count, expected, "{layout:?}");
+        let again = archive.publish(&target, 2, &disk(&numbers, 999), &with_key(1, 3 * DAY)).unwrap();
+        assert!(again.images[0].was_there && again.object_count == 0);
+        assert!(contents_of_newest(&target) == disk(&numbers, 999));
+        assert_eq!((check(&target).finding_count, check(&target).unopened.len()), (0, 0));
+
+        let published = all_bytes(&target);
+        let has = |text: &[u8]| published.windows(text.len()).any(|part| part == text);
+        let block = disk(&[9], 0);
+        assert!(has(b"aes-256-gcm") && !has(b"VARVEMAP") && !has(b"varve profile") && !has(&block[..64]));
+        for entry in &archive.entries {
+            let tree = ObjectName::of(&entry.encode()).to_string();
+            assert!(!has(tree.as_bytes()), "the hint for the publisher confirms no guess");
+        }
+    }
+}
+
+#[test]
+fn a_check_without_the_content_key_says_what_it_has_not_seen() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    archive.profile = ProfileSource::Given(profile([3, 1]));
+    archive.publish(&target, 1, &disk(&[1, 2, 3, 4, 5], 0), &with_key(1, DAY)).unwrap();
+    let keys = [signers(1)[0].key()];
+    let check_with = |forms: &[BlockForm]| check_publication(&target, &keys, forms, &InlineWorkers).unwrap();
+    let whole = contents(&target);
+    let objects: Vec<_> = whole.keys().filter(|name| name.starts_with("objects/")).cloned().collect();
+    for forms in [&[][..], &[encrypted(2)]] {
+        let checked = check_with(forms);
+        assert_eq!((checked.finding_count, checked.unopened.len()), (0, 1));
+        // The root and the profile are named by the head.
+        assert_eq!(checked.compared_count, Some(objects.len() as u64 - 2));
+    }
+    let checked = check_with(&[encrypted(2), encrypted(1)]);
+    assert_eq!((checked.finding_count, checked.unopened.len(), checked.compared_count), (0, 0, None));
+    for object in &objects {
+        let name = FileName::new(object).unwrap();
+        let good = target.get(&name, 0..whole[object]).unwrap();
+        let mut flipped = good.to_vec();
+        flipped[good.len() / 2] ^= 1;
+        target.set(&name, Some(flipped.into()));
+        for forms in [&[][..], &[encrypted(1)]] {
+            let checked = check_with(forms);
+            assert_eq!(checked.finding_count, 1, "{object}");
+            assert!(object.contains(&checked.findings[0].object.to_string()));
+        }
+        target.set(&name, None);
+        assert_eq!(check_with(&[encrypted(1)]).finding_count, 1, "{object} is missing");
+        target.set(&name, Some(good));
+    }
+}
+
+#[test]
+fn nothing_encrypted_is_opened_or_locked_by_accident() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    let bytes = disk(&[1, 2, 3, 4], 0);
+    archive.profile = ProfileSource::Given(profile([2, 1]));
+    let plain = archive.publish(&target, 1, &bytes, &options(DAY)).unwrap();
+    // Encryption makes all objects anew, and reports the image that stays open.
+    archive.profile = ProfileSource::Earlier;
+    let first = archive.publish(&target, 2, &bytes, &with_key(1, 2 * DAY)).unwrap();
+    assert_eq!((first.object_count, first.images[0].read_count), (plain.object_count, 4));
+    assert_eq!((first.unencrypted_count, first.images[0].packed_count), (1, Some(2)));
+    let before = contents(&target);
+    for options in [options(3 * DAY), with_key(2, 3 * DAY)] {
+        for time in [1, 2, 3] {
+            let refused = archive.publish(&target, time, &bytes, &options).unwrap_err();
+            let is_right = match &options.form {
+                BlockForm::Plain => matches!(refused, PublishError::Unencrypted { .. }),
+                BlockForm::Encrypted(_) => matches!(refused, PublishError::OtherContentKey { .. }),
+            };
+            assert!(is_right, "{refused}");
+        }
+    }
+    assert_eq!(contents(&target), before);
+
+    // Another key needs the old one for the profile, or another choice.
+    let change = PublishOptions { changes_encryption: true, ..with_key(2, 3 * DAY) };
+    let refused = archive.publish(&target, 3, &bytes, &change).unwrap_err();
+    assert!(matches!(refused, PublishError::EarlierProfile { .. }), "{refused}");
+    let known = PublishOptions { known_forms: vec![encrypted(1)], ..change.clone() };
+    let changed = archive.publish(&target, 3, &bytes, &known).unwrap();
+    assert_eq!((changed.object_count, changed.images[0].packed_count), (plain.object_count, Some(2)));
+    // The same image with the new key, too, and from now on without a word.
+    let moved = archive.publish(&target, 2, &bytes, &with_key(2, 4 * DAY)).unwrap();
+    assert_eq!((moved.images[0].was_there, moved.object_count, moved.listed_count), (false, 0, 3));
+    assert!(archive.publish(&target, 2, &bytes, &with_key(2, 5 * DAY)).unwrap().images[0].was_there);
+    let keep = PublishOptions { keep: Some(1), ..with_key(2, 6 * DAY) };
+    let report = archive.publish(&target, 3, &bytes, &keep).unwrap();
+    assert_eq!((report.dropped.len(), report.unencrypted_count), (2, 0));
+
+    let open =
+        PublishOptions { changes_encryption: true, known_forms: vec![encrypted(2)], ..options(7 * DAY) };
+    let opened = archive.publish(&target, 4, &bytes, &open).unwrap();
+    assert_eq!((opened.images[0].read_count, opened.object_count), (4, 0), "the old objects are still there");
+    assert_eq!(newest_image(&target).cipher.to_string(), "none");
+    assert_eq!(check(&target).finding_count, 0);
+}
+
+/// Two images with a key each: a page that is damaged is made anew, and the other image stays.
+#[test]
+fn a_damaged_page_of_an_encrypted_image_is_made_anew() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    let bytes = disk(&[1, 2, 3], 0);
+    let first = archive.publish(&target, 1, &bytes, &with_key(1, DAY)).unwrap();
+    let change = PublishOptions { changes_encryption: true, ..with_key(2, 2 * DAY) };
+    let second = archive.publish(&target, 2, &bytes, &change).unwrap();
+    assert_eq!(first.object_count, second.object_count, "no object serves both keys");
+    for object in contents(&target).keys().filter(|name| name.starts_with("objects/")) {
+        let name = FileName::new(object).unwrap();
+        let good = target.get(&name, 0..contents(&target)[object]).unwrap();
+        let mut flipped = good.to_vec();
+        flipped[3] ^= 1;
+        target.set(&name, Some(flipped.into()));
+        let damaged: BTreeSet<_> =
+            check(&target).findings.into_iter().map(|finding| finding.object).collect();
+        assert_eq!(damaged.len(), 1);
+        let keys = [signers(1)[0].key()];
+        let plan = PrunePlan::new(&target, &keys, &all_forms(), Timestamp(3 * DAY), 0);
+        assert!(plan.is_err() || plan.unwrap().removed.is_empty(), "{object}");
+        for (time, seed) in [(1, 1), (2, 2)] {
+            let repair = PublishOptions {
+                damaged: damaged.clone(),
+                changes_encryption: true,
+                ..with_key(seed, 3 * DAY)
+            };
+            archive.publish(&target, time, &bytes, &repair).unwrap();
+        }
+        assert_eq!((check(&target).finding_count, check(&target).image_count), (0, 2), "{object}");
+    }
+}
+
 #[test]
 fn a_disk_that_was_published_without_a_profile_is_packed_later() {
     let (target, mut archive) = (MemoryTarget::new(), Archive::default());
@@ -275,7 +462,7 @@ fn damage_at_the_target_is_found_and_a_missing_object_is_uploaded_again() {
     let is_page = |object: &&String| {
         let stored = target.get(&FileName::new(object).unwrap(), 0..whole[*object]).unwrap();
         let checked = CheckedBlock::check(&stored, &ObjectName::of(&stored)).unwrap();
-        checked.unpack(1 << 20).unwrap().starts_with(b"VARVEMAP")
+        checked.unpack(&BlockForm::Plain, 1 << 20).unwrap().starts_with(b"VARVEMAP")
     };
     let pages: Vec<_> = objects.iter().filter(is_page).cloned().collect();
     assert_eq!(pages.len(), 2);
@@ -344,7 +531,7 @@ fn retired_objects_are_removed_after_the_grace_period() {
     archive.publish(&target, 1, &disk(&[1, 2, 3], 0), &keep(DAY)).unwrap();
     let second = archive.publish(&target, 2, &disk(&[1, 2, 4], 0), &keep(2 * DAY)).unwrap();
     assert_eq!(second.dropped.len(), 1);
-    let plan = |day: i64| PrunePlan::new(&target, &keys, Timestamp(day * DAY), 14 * DAY).unwrap();
+    let plan = |day: i64| PrunePlan::new(&target, &keys, &[], Timestamp(day * DAY), 14 * DAY).unwrap();
     let first = plan(2);
     // A block, a page and a root.
     assert_eq!((first.live_count, first.waiting.len(), first.removed.len()), (5, 3, 0));
@@ -358,7 +545,7 @@ fn retired_objects_are_removed_after_the_grace_period() {
     assert_eq!(check(&target).finding_count, 0);
     let left = contents(&target).keys().filter(|name| name.starts_with("objects/")).count();
     assert_eq!(left, 4 + 2 * 2);
-    assert!(PrunePlan::new(&target, &[signers(2)[0].key()], Timestamp(0), 0).is_err());
+    assert!(PrunePlan::new(&target, &[signers(2)[0].key()], &[], Timestamp(0), 0).is_err());
 }
 
 /// A target that fails at one call, and at all after it.
@@ -417,11 +604,12 @@ fn an_interruption_at_any_call_leaves_a_whole_edition() {
         assert_eq!(checked.finding_count, 0, "after {calls} calls");
         assert_eq!(checked.serial, if done.is_ok() { 2 } else { 1 }, "after {calls} calls");
         let keys = [signers(1)[0].key()];
-        let pruned = PrunePlan::new(&ending, &keys, Timestamp(3 * DAY), 0).map(|plan| plan.apply(&ending));
+        let pruned =
+            PrunePlan::new(&ending, &keys, &[], Timestamp(3 * DAY), 0).map(|plan| plan.apply(&ending));
         assert_eq!(check(&target).finding_count, 0, "after {calls} calls");
         // The same commands complete the work.
         archive.publish(&target, 2, &two, &keep).unwrap();
-        PrunePlan::new(&target, &keys, Timestamp(3 * DAY), 0).unwrap().apply(&target).unwrap();
+        PrunePlan::new(&target, &keys, &[], Timestamp(3 * DAY), 0).unwrap().apply(&target).unwrap();
         let checked = check(&target);
         assert_eq!((checked.finding_count, checked.image_count, checked.block_count), (0, 1, 6));
         let left = contents(&target).keys().filter(|name| name.starts_with("objects/")).count();
@@ -474,23 +662,39 @@ fn a_second_publisher_is_noticed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// All listed disks are whole after any editions and prunes, and nothing else stays after the
-    /// grace period.
+    /// All listed disks are whole after any editions and prunes, encrypted or not, and nothing else
+    /// stays after the grace period. Without all content keys, nothing is removed.
     #[test]
     fn editions_are_whole(
         days in proptest::collection::vec((
             proptest::collection::vec(0_u16..6, 0..9),
-            0_usize..3,
+            (0_usize..3, 0_usize..4),
             1_usize..4,
             proptest::option::of(proptest::collection::vec(0_u64..12, 0..9)),
         ), 1..6),
     ) {
         let (target, mut archive) = (MemoryTarget::new(), Archive::default());
-        for (day, (numbers, rest, keep, order)) in (1_i64..).zip(days) {
+        let forms = [BlockForm::Plain, BlockForm::Plain, encrypted(1), encrypted(2)];
+        for (day, (numbers, (rest, form), keep, order)) in (1_i64..).zip(days) {
             archive.profile = order.map_or(ProfileSource::Earlier, |order| ProfileSource::Given(profile(order)));
-            let keep = PublishOptions { keep: Some(keep), ..options(day * DAY) };
+            let keep = PublishOptions {
+                keep: Some(keep),
+                form: forms[form].clone(),
+                known_forms: all_forms().to_vec(),
+                changes_encryption: true,
+                ..options(day * DAY)
+            };
             archive.publish(&target, day, &disk(&numbers, rest), &keep).unwrap();
-            let plan = PrunePlan::new(&target, &[signers(1)[0].key()], Timestamp(day * DAY), DAY).unwrap();
+            let keys = [signers(1)[0].key()];
+            let plan = |known: &[BlockForm]| PrunePlan::new(&target, &keys, known, Timestamp(day * DAY), DAY);
+            let whole = plan(&all_forms()).unwrap();
+            for known in [&[][..], &all_forms()[..1], &all_forms()[1..]] {
+                match plan(known) {
+                    Ok(plan) => prop_assert_eq!(&plan, &whole),
+                    Err(error) => prop_assert!(matches!(error, PruneError::NoKey { .. }), "{}", error),
+                }
+            }
+            let plan = whole;
             plan.apply(&target).unwrap();
             let checked = check(&target);
             prop_assert_eq!(checked.finding_count, 0);

@@ -22,7 +22,10 @@ const CLOSE: &str = "protect it with `chmod 600 FILE`; if others may have read i
 /// Opens a file with a secret. As ssh does with keys, it refuses a file of the current user that
 /// other users may read or write. A file of another owner, such as one that root gives to a
 /// service, is that owner's responsibility.
-pub(super) fn open(path: &Path, what: &str) -> Result<File> {
+///
+/// # Errors
+/// The file cannot be opened, or is open to others.
+pub fn open_secret_file(path: &Path, what: &str) -> Result<File> {
     let context = || format!("cannot read the {what} {}", path.display());
     let file = File::open(path).with_context(context)?;
     let found = file.metadata().with_context(context)?;
@@ -39,7 +42,7 @@ pub(super) fn open(path: &Path, what: &str) -> Result<File> {
 
 /// Reads the passphrase in a file, which must have one line.
 pub(super) fn passphrase_file(path: &Path) -> Result<Zeroizing<String>> {
-    let file = open(path, "passphrase file")?;
+    let file = open_secret_file(path, "passphrase file")?;
     let context = || format!("the passphrase file {}", path.display());
     let bytes = read_all(file).with_context(context)?;
     one_line(&bytes).with_context(context)

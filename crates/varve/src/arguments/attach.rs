@@ -31,6 +31,8 @@ Examples:
                                                                    writes are kept in a file
   varve attach 'https://host/disks/#varve1-KEY' web --boot --profile auto
                                                                    start the machine from it
+  varve attach 'https://host/disks/#varve1-KEY' web --content-key web.content --nbd :10809
+                                                                   an encrypted disk
   varve attach 'https://host/disks/#varve1-KEY' web --fill               fetch everything, and end";
 
 const MACHINE_HEADING: &str = "Machine of --boot";
@@ -138,6 +140,10 @@ pub struct AttachArgs {
     /// times
     #[arg(long = "publisher", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub publishers: Vec<PathBuf>,
+
+    /// The content key of an encrypted image, from its publisher
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub content_key: Option<PathBuf>,
 
     /// Believe the key that has signed the edition, if none is given, and remember it
     #[arg(long)]

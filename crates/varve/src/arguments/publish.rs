@@ -16,6 +16,8 @@ are not at the target yet are read, compressed and uploaded. An interrupted publ
 
 To change the key, publish once with --key OLD --key NEW, and from then on with --key NEW alone.
 
+--encrypt makes disks readable only for holders of a content key, who need it beside the address. The names, times and sizes of the disks stay visible, and so do the lengths of blocks and which of them have changed. --prune needs the content keys of all encrypted disks that are listed.
+
 Examples:
   varve -s /backup/store publish web /srv/www/disks --key ~/publisher.key
   varve -s /backup/store publish web db s3://disks/public --key ~/publisher.key --keep 7 --prune
@@ -43,6 +45,21 @@ pub struct PublishArgs {
     /// The compression: zstd:1 to zstd:19, zlib:1 to zlib:9, or none
     #[arg(long, value_name = "METHOD", default_value = "zstd:3")]
     pub compression: StoredCompression,
+
+    /// Encrypt these snapshots with the content key in this file, which is made if it is missing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub encrypt: Option<PathBuf>,
+
+    /// A content key of other encrypted images that are there; may be given several times
+    ///
+    /// --prune follows their maps, --repair reads them, and their profiles can be used.
+    #[arg(long = "content-key", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub content_keys: Vec<PathBuf>,
+
+    /// Publish without encryption, or with another content key, although an image of the same name
+    /// is encrypted
+    #[arg(long)]
+    pub change_encryption: bool,
 
     /// The profile of a start: its blocks are packed together, in the order of first access
     ///

@@ -48,6 +48,13 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "ADDRESS", value_hint = ValueHint::AnyPath, conflicts_with_all = ["archives", "data", "share", "since", "replica", "sample"])]
     pub publication: Option<PublicationAddress>,
 
+    /// The content key of encrypted images of the publication; may be given several times
+    ///
+    /// Without it, the objects of such images are compared with their names where the target lists
+    /// them, but a missing one is not noticed.
+    #[arg(long = "content-key", value_name = "FILE", value_hint = ValueHint::FilePath, requires = "publication")]
+    pub content_keys: Vec<PathBuf>,
+
     /// Read and check this share of the replica's data, drawn at random, such as 5%
     #[arg(long, value_name = "PERCENT", requires = "replica", conflicts_with = "data", value_parser = parse_sample)]
     pub sample: Option<varve_replica::ClumpShare>,

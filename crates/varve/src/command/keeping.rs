@@ -2,6 +2,7 @@
 //! snapshots it keeps.
 
 pub mod clone;
+pub mod content_key;
 pub mod forget;
 pub mod gc;
 pub mod hold;

@@ -46,9 +46,13 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn fetch(sandbox: &Sandbox, address: &str, image: &str) -> Output {
+    fetch_with(sandbox, address, image, None)
+}
+
+fn fetch_with(sandbox: &Sandbox, address: &str, image: &str, content_key: Option<&str>) -> Output {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rosetta/fetch_publication.py");
     let mut command = python();
-    command.args([script, address, image]).arg(sandbox.path("fetched"));
+    command.args([script, address, image]).arg(sandbox.path("fetched")).args(content_key);
     command.current_dir(sandbox.path("")).output().unwrap()
 }
 
@@ -322,10 +326,6 @@ fn the_golden_publication_is_read_and_continued() {
         let read = ReadByNbd::start(&sandbox, &address, image).whole();
         assert_eq!(ObjectName::of(&read).to_string(), *digest, "{image}");
         let is_zstd = image.contains("05-02");
-        let has_module = |module: &str| {
-            let imported = python().args(["-c", &format!("import {module}")]).output();
-            imported.is_ok_and(|output| output.status.success())
-        };
         if !has_module(if is_zstd { "zstandard" } else { "zlib" }) {
             eprintln!("skipped: {image} by the client, which needs python3, and zstandard for zstd");
             continue;
@@ -343,6 +343,170 @@ fn the_golden_publication_is_read_and_continued() {
     assert_eq!(sandbox.json(["verify", "--publication", &address])[0]["damaged"], 0);
 }
 
+/// Returns true if Python is there with this module.
+fn has_module(module: &str) -> bool {
+    let imported = python().args(["-c", &format!("import {module}")]).output();
+    imported.is_ok_and(|output| output.status.success())
+}
+
+/// Copies a key as its owner keeps it. A checkout is open to others.
+fn copy_key(from: &Path, to: &Path) {
+    fs::copy(from, to).unwrap();
+    fs::set_permissions(to, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// The same with encrypted images of two content keys.
+#[test]
+fn the_golden_encrypted_publication_is_read_and_continued() {
+    let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/publication-v1"));
+    let sandbox = Sandbox::encrypted();
+    copy_folder(&golden.join("encrypted-publication"), &sandbox.path("www"));
+    copy_key(&golden.join("encrypted-publication.publisher.key"), &sandbox.path("publisher.key"));
+    for image in ["disk", "other"] {
+        let name = format!("{image}.content");
+        copy_key(&golden.join(&name), &sandbox.path(&name));
+    }
+    let expected = fs::read_to_string(golden.join("encrypted-publication.expected.json")).unwrap();
+    let expected: BTreeMap<String, String> = serde_json::from_str(&expected).unwrap();
+    assert_eq!(expected.len(), 3);
+    let key = key_in_file(&sandbox.path("publisher.key"));
+    let address = format!("www#{key}");
+    let keys = ["--content-key", "disk.content", "--content-key", "other.content"];
+    let verify = ["verify", "--publication", &address];
+    let checked = sandbox.json([&verify[..], &keys].concat()).remove(0);
+    assert_eq!((&checked["images"], &checked["damaged"]), (&3.into(), &0.into()), "{checked}");
+    assert_eq!(checked["unopened_images"], serde_json::json!([]));
+    for (image, digest) in &expected {
+        let [own, foreign] = match image.starts_with("disk") {
+            true => ["disk.content", "other.content"],
+            false => ["other.content", "disk.content"],
+        };
+        let read = ReadByNbd::start_with(&sandbox, &address, image, &["--content-key", own]).whole();
+        assert_eq!(ObjectName::of(&read).to_string(), *digest, "{image}");
+        let socket = format!("unix:{}", sandbox.path("other-nbd").display());
+        let attach = ["attach", &address, image, "--no-cache", "--nbd", &socket];
+        let stderr = sandbox.fails(1, attach);
+        assert!(
+            stderr.contains("needs its content key") && stderr.contains("--content-key FILE"),
+            "{stderr}"
+        );
+        let stderr = sandbox.fails(1, [&attach[..], &["--content-key", foreign]].concat());
+        assert!(stderr.contains("with another content key"), "{stderr}");
+        let is_zstd = image.contains("05-02");
+        if !has_module("cryptography") || is_zstd && !has_module("zstandard") {
+            eprintln!("skipped: {image} by the client, which needs cryptography, and zstandard for zstd");
+            continue;
+        }
+        let output = fetch_with(&sandbox, &address, image, Some(own));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let fetched = fs::read(sandbox.path("fetched")).unwrap();
+        assert_eq!(ObjectName::of(&fetched).to_string(), *digest, "{image}");
+        for wrong in [None, Some(foreign)] {
+            assert!(!fetch_with(&sandbox, &address, image, wrong).status.success(), "{image}");
+        }
+    }
+
+    sandbox.snapshot_bytes("disk", &disk(9));
+    let encrypt = ["--block-size", "64K", "--encrypt", "disk.content"];
+    let edition = publish(&sandbox, &encrypt).pop().unwrap();
+    assert_eq!((&edition["serial"], &edition["images"]), (&4.into(), &4.into()));
+    let checked = sandbox.json([&verify[..], &keys].concat()).remove(0);
+    assert_eq!((&checked["damaged"], &checked["images"]), (&0.into(), &4.into()));
+}
+
+fn key_in_file(file: &Path) -> String {
+    key_in(&fs::read_to_string(file).unwrap().replace("public = ", "#"))
+}
+
+#[test]
+fn an_encrypted_disk_needs_its_content_key_and_keeps_it() {
+    let sandbox = Sandbox::encrypted();
+    let mut bytes = disk(1);
+    sandbox.snapshot_bytes("disk", &bytes);
+    let encrypt = ["--encrypt", "disk.content"];
+    let dry = publish(&sandbox, &[&encrypt[..], &["--dry-run"]].concat()).pop().unwrap();
+    assert!(!sandbox.path("disk.content").exists());
+    let lines = publish(&sandbox, &encrypt);
+    assert_eq!((&lines[0]["cipher"], &lines[1]["objects"]), (&"aes-256-gcm".into(), &dry["objects"]));
+    let mode = fs::metadata(sandbox.path("disk.content")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let address = format!("www#{}", lines[1]["key"].as_str().unwrap());
+    let published: Vec<u8> =
+        objects(&sandbox.path("www")).iter().flat_map(|file| fs::read(file).unwrap()).collect();
+    for secret in [&b"VARVEMAP"[..], &bytes[200_000..200_064], b"a file on a disk"] {
+        assert!(!published.windows(secret.len()).any(|part| part == secret));
+    }
+    bytes[500_000] ^= 1;
+    sandbox.snapshot_bytes("disk", &bytes);
+    let lines = publish(&sandbox, &encrypt);
+    assert_eq!((&lines[0]["read_blocks"], &lines[1]["objects"]), (&1.into(), &3.into()), "{lines:?}");
+
+    // Nothing is published with another key, and no key is made, unless that is meant.
+    let head = fs::read(sandbox.path("www/head")).unwrap();
+    let publish_with = ["publish", "disk", "www", "--key", "publisher.key"];
+    let stderr = sandbox.fails(1, publish_with);
+    assert!(stderr.contains("would now be published without encryption"), "{stderr}");
+    assert!(stderr.contains("--change-encryption"), "{stderr}");
+    let stderr = sandbox.fails(1, [&publish_with[..], &["--encrypt", "mistyped"]].concat());
+    assert!(stderr.contains("mistyped does not exist") && !sandbox.path("mistyped").exists(), "{stderr}");
+    sandbox.ok([
+        "-q",
+        "publish",
+        "disk",
+        "elsewhere",
+        "--key",
+        "publisher.key",
+        "--encrypt",
+        "other.content",
+    ]);
+    let stderr = sandbox.fails(1, [&publish_with[..], &["--encrypt", "other.content"]].concat());
+    assert!(stderr.contains("encrypted with another content key"), "{stderr}");
+    let good = fs::read_to_string(sandbox.path("disk.content")).unwrap();
+    for (text, says) in [
+        (fs::read_to_string(sandbox.path("publisher.key")).unwrap(), "it is no content key"),
+        (good.replace("secret = ", "secret = AAAA"), "44 letters"),
+        (String::new(), "it is no content key"),
+        ("x".repeat(5000), "too long"),
+    ] {
+        fs::write(sandbox.path("bad.content"), text).unwrap();
+        fs::set_permissions(sandbox.path("bad.content"), fs::Permissions::from_mode(0o600)).unwrap();
+        let stderr = sandbox.fails(1, [&publish_with[..], &["--encrypt", "bad.content"]].concat());
+        assert!(stderr.contains(says), "{stderr}");
+    }
+    fs::set_permissions(sandbox.path("bad.content"), fs::Permissions::from_mode(0o644)).unwrap();
+    let stderr = sandbox.fails(1, [&publish_with[..], &["--encrypt", "bad.content"]].concat());
+    assert!(stderr.contains("can be read by other users"), "{stderr}");
+    assert!(fs::read(sandbox.path("www/head")).unwrap() == head);
+
+    // A prune without the key removes nothing, even if another disk is published.
+    sandbox.snapshot_bytes("open", &disk(4));
+    let before = objects(&sandbox.path("www"));
+    let open = ["publish", "open", "www", "--key", "publisher.key"];
+    let prune = ["--prune", "--grace", "0h"];
+    let stderr = sandbox.fails(1, [&open[..], &prune].concat());
+    assert!(stderr.contains("so nothing is removed") && stderr.contains("--content-key FILE"), "{stderr}");
+    assert!(before.iter().all(|object| object.exists()));
+    let pruned =
+        sandbox.json([&open[..], &prune, &["--content-key", "disk.content"]].concat()).pop().unwrap();
+    assert_eq!(pruned["removed_objects"], 0);
+    let pruned = publish(&sandbox, &[&encrypt[..], &prune, &["--keep", "1"]].concat()).pop().unwrap();
+    assert_eq!(pruned["removed_objects"], 3, "{pruned}");
+    let checked =
+        sandbox.json(["verify", "--publication", &address, "--content-key", "disk.content"]).remove(0);
+    assert_eq!((&checked["damaged"], &checked["images"]), (&0.into(), &2.into()));
+
+    // In plain, with the explicit word; then it is readable by all.
+    let stderr = sandbox.run([&publish_with[..], &["--change-encryption"]].concat()).stderr;
+    let read = ReadByNbd::start(&sandbox, &address, "disk").whole();
+    assert!(read == bytes, "{stderr}");
+    let run = sandbox.run([&publish_with[..], &encrypt].concat());
+    assert!(run.code == Some(0), "{}", run.stderr);
+    for (image, expected) in [("disk", bytes), ("open", disk(4))] {
+        let read = ReadByNbd::start_with(&sandbox, &address, image, &["--content-key", "disk.content"]);
+        assert!(read.whole() == expected, "{image}");
+    }
+}
+
 /// A running `varve attach --nbd` of one image.
 struct ReadByNbd {
     child: Child,
@@ -351,12 +515,18 @@ struct ReadByNbd {
 
 impl ReadByNbd {
     fn start(sandbox: &Sandbox, address: &str, image: &str) -> Self {
+        Self::start_with(sandbox, address, image, &[])
+    }
+
+    fn start_with(sandbox: &Sandbox, address: &str, image: &str, more: &[&str]) -> Self {
         let socket = sandbox.path("nbd");
         drop(fs::remove_file(&socket));
         let mut command = sandbox.command();
         // The mirror that the golden head names is nobody's.
         command
-            .args(["attach", address, image, "--no-cache", "--nbd"])
+            .args(["attach", address, image, "--no-cache"])
+            .args(more)
+            .arg("--nbd")
             .arg(format!("unix:{}", socket.display()));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -417,7 +587,7 @@ fn the_program_prints_what_the_page_on_publishing_says() {
             None => session.last_mut().unwrap().1 += &format!("{line}\n"),
         }
     }
-    assert_eq!(session.len(), 5, "{session:?}");
+    assert_eq!(session.len(), 10, "{session:?}");
     let on_page = key_in(PAGE);
     let mut own = on_page.clone();
     for (command, expected) in session {

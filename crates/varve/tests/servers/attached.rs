@@ -370,15 +370,22 @@ fn a_mounted_disk_shows_its_files() {
     let disk = fs::read(&image).unwrap();
     let published = Published::at(server, &disk);
     let at = published.sandbox.path("mounted");
-    let mut command = published.sandbox.command();
-    command.args(["attach", &published.address(), "disk", "--mount"]).arg(&at);
-    let mount = Mount::start(command, &at);
-    assert!(fs::read(mount.path("disk.raw")).unwrap() == disk);
-    if has_files {
-        assert_eq!(fs::read_to_string(mount.path("p0/etc/motd")).unwrap(), "welcome\n");
-        assert!(fs::read(mount.path("p0/large")).unwrap() == noise(4, 3 * MIB));
+    for content_key in [&[][..], &["--content-key", "disk.content"]] {
+        if !content_key.is_empty() {
+            let www = published.www.to_str().unwrap();
+            let encrypt = ["--key", "publisher.key", "--encrypt", "disk.content"];
+            published.sandbox.ok([&["-q", "publish", "disk", www][..], &encrypt].concat());
+        }
+        let mut command = published.sandbox.command();
+        command.args(["attach", &published.address(), "disk"]).args(content_key).arg("--mount").arg(&at);
+        let mount = Mount::start(command, &at);
+        assert!(fs::read(mount.path("disk.raw")).unwrap() == disk);
+        if has_files {
+            assert_eq!(fs::read_to_string(mount.path("p0/etc/motd")).unwrap(), "welcome\n");
+            assert!(fs::read(mount.path("p0/large")).unwrap() == noise(4, 3 * MIB));
+        }
+        mount.end("-TERM");
     }
-    mount.end("-TERM");
 }
 
 #[test]

@@ -11,10 +11,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Snapshot, SnapshotContent};
-use varve_edition::{EditionSigner, ObjectName, OpenHeadError, PublicationAddress};
+use varve_edition::{
+    BlockForm, EditionContentKey, EditionSigner, ImageCipher, ObjectName, OpenHeadError, PublicationAddress,
+};
 use varve_publish::{
-    ImageToPublish, ProfileSource, PrunePlan, PublicationLayout, PublishError, PublishOptions, PublishReport,
-    Publisher, ReadPublicationError, RetiredObject, check_publication, open_head,
+    ImageToPublish, ProfileSource, PruneError, PrunePlan, PublicationLayout, PublishError, PublishOptions,
+    PublishReport, Publisher, ReadPublicationError, RetiredObject, check_publication, open_head,
 };
 use varve_remote::Target;
 use varve_session::{NamedBy, UsageError, WithHint, target};
@@ -22,6 +24,7 @@ use varve_tree::Entry;
 use varve_world::{Clock, Random, RealClock, RealRandom, RealWorkers};
 use zeroize::Zeroizing;
 
+use super::content_key::{KEY_FILE_BYTES_MAX, block_forms, read_content_key};
 use super::moved_profile::ArchivedDiskMover;
 use super::profile::read_profile;
 use super::transfer_progress::TransferProgress;
@@ -32,9 +35,6 @@ use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
 use crate::signals::cancellable_progress;
 use crate::{moment, say, show};
-
-/// The longest key file that is read, in bytes.
-const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.read()?;
@@ -55,11 +55,21 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
         .with_context(|| format!("nothing new is published at {place}"))?;
     let signers = args.keys.iter().map(|file| signer(invocation, file, args.dry_run));
     let signers = signers.collect::<Result<Vec<_>>>()?;
+    let known_forms = block_forms(&args.content_keys)?;
+    let form = match &args.encrypt {
+        None => BlockForm::Plain,
+        Some(file) => content_key(invocation, args, file, &disks, &*there, &signers)
+            .with_context(|| format!("nothing new is published at {place}"))?
+            .form(),
+    };
     let mut new_id = [0; 16];
     RealRandom.fill(&mut new_id)?;
     let options = PublishOptions {
         block_bytes: args.block_size,
         compression: args.compression,
+        form,
+        known_forms,
+        changes_encryption: args.change_encryption,
         layout: match args.layout {
             LayoutChoice::Packs => PublicationLayout::Packs,
             LayoutChoice::Files => PublicationLayout::Files,
@@ -72,7 +82,8 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
         now: RealClock.now(),
         new_id,
     };
-    let options = PublishOptions { damaged: damaged_objects(args, &*there, &signers, &place)?, ..options };
+    let damaged = damaged_objects(args, &*there, &signers, &forms(&options), &place)?;
+    let options = PublishOptions { damaged, ..options };
     let progress = cancellable_progress()?;
     let shown = ShownProgress::start(&place, &progress, invocation.quiet);
     let observer = TransferProgress(progress);
@@ -88,7 +99,7 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
     drop(shown);
     invocation.session.report_lost(&blocks);
     let report = report.with_hint(hint).with_context(|| format!("nothing new is published at {place}"))?;
-    print(invocation, args, &place, &report, &signers);
+    print(invocation, args, &place, &report, &signers, &options);
     // A dry run of the first edition leaves nothing that a plan could be made for.
     if args.prune && !(args.dry_run && report.serial == 1) {
         prune(invocation, args, &publisher, &options)?;
@@ -101,19 +112,25 @@ fn damaged_objects(
     args: &PublishArgs,
     there: &dyn Target,
     signers: &[EditionSigner],
+    forms: &[BlockForm],
     place: &str,
 ) -> Result<BTreeSet<ObjectName>> {
     if !args.repair {
         return Ok(BTreeSet::new());
     }
     let keys: Vec<_> = signers.iter().map(EditionSigner::key).collect();
-    match check_publication(there, &keys, &RealWorkers::one_a_core()) {
+    match check_publication(there, &keys, forms, &RealWorkers::one_a_core()) {
         Ok(checked) => Ok(checked.findings.into_iter().map(|finding| finding.object).collect()),
         Err(ReadPublicationError::NoHead) => Ok(BTreeSet::new()),
         Err(error) => Err(error)
             .with_hint(head_hint)
             .with_context(|| format!("cannot check the publication at {place}")),
     }
+}
+
+/// Returns the forms of all images whose content keys are given.
+fn forms(options: &PublishOptions) -> Vec<BlockForm> {
+    [&options.form].into_iter().chain(&options.known_forms).cloned().collect()
 }
 
 fn nanoseconds(age: Duration) -> i64 {
@@ -151,7 +168,7 @@ fn signer(invocation: &Invocation, file: &Path, is_dry_run: bool) -> Result<Edit
             RealRandom.fill(&mut *seed)?;
             let signer = EditionSigner::from_seed(*seed);
             if !is_dry_run {
-                make_key_file(file, &signer)
+                make_key_file(file, &signer.to_text())
                     .with_context(|| format!("cannot make the key file {}", file.display()))?;
                 if !invocation.quiet {
                     remark!(
@@ -164,6 +181,51 @@ fn signer(invocation: &Invocation, file: &Path, is_dry_run: bool) -> Result<Edit
         }
         Err(error) => Err(error).with_context(context),
     }
+}
+
+/// Reads the content key, and makes its file if it is missing. A new key is refused if readers have
+/// another one for these disks.
+fn content_key(
+    invocation: &Invocation,
+    args: &PublishArgs,
+    file: &Path,
+    disks: &[ImageToPublish],
+    there: &dyn Target,
+    signers: &[EditionSigner],
+) -> Result<EditionContentKey> {
+    match fs::symlink_metadata(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        // Everything else is reported when the file is opened.
+        _ => return read_content_key(file),
+    }
+    let keys: Vec<_> = signers.iter().map(EditionSigner::key).collect();
+    let images = match open_head(there, &keys) {
+        Ok(opened) => opened.head.into_fields().images,
+        Err(ReadPublicationError::NoHead) => Vec::new(),
+        Err(error) => return Err(error).with_hint(head_hint),
+    };
+    for disk in disks.iter().filter(|_| !args.change_encryption) {
+        if images.iter().any(|image| image.name == disk.name && image.cipher != ImageCipher::None) {
+            let error = PublishError::OtherContentKey { name: disk.name.clone() };
+            return Err(error).with_hint(hint).with_context(|| {
+                format!("{} does not exist, and no new content key is made", file.display())
+            });
+        }
+    }
+    let mut secret = Zeroizing::new([0; 32]);
+    RealRandom.fill(&mut *secret)?;
+    let key = EditionContentKey::from_bytes(*secret);
+    if !args.dry_run {
+        make_key_file(file, &key.to_text())
+            .with_context(|| format!("cannot make the content key {}", file.display()))?;
+        if !invocation.quiet {
+            remark!(
+                "varve: {} is new: it has the content key that readers need beside the address. Keep a copy elsewhere, and not with the publication",
+                file.display()
+            );
+        }
+    }
+    Ok(key)
 }
 
 /// Refuses a target with an edition of another key, before a missing key file is made.
@@ -180,9 +242,9 @@ fn check_before_new_key(args: &PublishArgs, there: &dyn Target) -> Result<(), Re
     }
 }
 
-fn make_key_file(file: &Path, signer: &EditionSigner) -> std::io::Result<()> {
+fn make_key_file(file: &Path, text: &str) -> std::io::Result<()> {
     let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    new.write_all(signer.to_text().as_bytes())?;
+    new.write_all(text.as_bytes())?;
     new.sync_all()?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
@@ -192,8 +254,23 @@ fn hint(error: &PublishError) -> Option<&'static str> {
     match error {
         PublishError::Read(error) => head_hint(error),
         PublishError::Raced | PublishError::Missing { .. } => Some("run the same command again"),
+        PublishError::Unencrypted { .. } => Some(
+            "give its content key with --encrypt; if everybody with the address shall read it from now on, --change-encryption",
+        ),
+        PublishError::OtherContentKey { .. } => Some(
+            "give its content key with --encrypt; if readers shall need another one from now on, --change-encryption",
+        ),
+        PublishError::EarlierProfile { .. } => {
+            Some("give that key with --content-key, or a profile with --profile FILE, or --profile none")
+        }
         _ => None,
     }
+}
+
+fn prune_hint(error: &PruneError) -> Option<&'static str> {
+    matches!(error, PruneError::NoKey { .. }).then_some(
+        "give its content key with --content-key FILE: an object that only it needs could be removed otherwise",
+    )
 }
 
 /// The hint depends on the reason why the present head is not believed.
@@ -216,6 +293,7 @@ fn print(
     place: &str,
     report: &PublishReport,
     signers: &[EditionSigner],
+    options: &PublishOptions,
 ) {
     let key = signers.last().map(EditionSigner::key);
     let address = |place: &str| PublicationAddress { place: place.trim_end_matches('/').to_owned(), key };
@@ -226,6 +304,7 @@ fn print(
                 "name": image.name,
                 "time": moment::rfc3339(image.time),
                 "size": image.size,
+                "cipher": options.form.cipher().to_string(),
                 "published_before": image.was_there,
                 "read_blocks": image.read_count,
                 "kept_blocks": image.kept_count,
@@ -256,6 +335,7 @@ fn print(
             "serial": report.serial,
             "images": report.listed_count,
             "dropped_images": report.dropped.len(),
+            "unencrypted_images": report.unencrypted_count,
             "objects": report.object_count,
             "bytes": report.object_bytes,
             "expires": moment::rfc3339(report.expires),
@@ -281,6 +361,12 @@ fn print(
     if args.dry_run {
         return;
     }
+    if report.unencrypted_count > 0 {
+        remark!(
+            "varve: {} of the same name can still be read without the content key: --keep drops older images, and --prune removes their objects",
+            show::count(report.unencrypted_count as u64, "image")
+        );
+    }
     let images = show::count(report.listed_count as u64, "image");
     say!("edition {}: {images}, until {}", report.serial, moment::show(report.expires));
     if mirrors.is_empty() {
@@ -299,7 +385,9 @@ fn prune(
     options: &PublishOptions,
 ) -> Result<()> {
     let there: &dyn Target = publisher.target;
-    let plan = PrunePlan::new(there, &publisher.keys(), options.now, nanoseconds(args.grace))
+    let grace = nanoseconds(args.grace);
+    let plan = PrunePlan::new(there, &publisher.keys(), &forms(options), options.now, grace)
+        .with_hint(prune_hint)
         .context("nothing is removed")?;
     let bytes = |objects: &[RetiredObject]| objects.iter().map(|object| object.bytes).sum::<u64>();
     if invocation.json {

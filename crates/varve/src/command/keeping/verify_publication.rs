@@ -1,31 +1,43 @@
 //! `varve verify --publication`
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_edition::PublicationAddress;
+use varve_edition::{PublicationAddress, PublishedImage};
 use varve_publish::{CheckedPublication, check_publication};
 use varve_session::{NamedBy, UsageError, target};
 use varve_world::RealWorkers;
 
+use super::content_key::block_forms;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
-use crate::{say, show};
+use crate::{moment, say, show};
 
-pub fn run(invocation: &Invocation, address: &PublicationAddress) -> Result<CommandOutcome> {
+pub fn run(
+    invocation: &Invocation,
+    address: &PublicationAddress,
+    content_keys: &[PathBuf],
+) -> Result<CommandOutcome> {
     let Some(key) = address.key else {
         bail!(UsageError(
             "the address has no key: write it as `varve publish` has printed it, PLACE/#varve1-KEY".into()
         ));
     };
+    let forms = block_forms(content_keys)?;
     let place = target::shown(&address.place);
     let there = invocation.session.target(&address.place, NamedBy::User, None)?;
-    let checked = check_publication(&*there, &[key], &RealWorkers::one_a_core())
+    let checked = check_publication(&*there, &[key], &forms, &RealWorkers::one_a_core())
         .with_context(|| format!("cannot check the publication at {place}"))?;
     print(invocation, &place, &checked);
     Ok(if checked.finding_count == 0 { CommandOutcome::Done } else { CommandOutcome::Damage })
 }
 
 fn print(invocation: &Invocation, place: &str, checked: &CheckedPublication) {
+    let shown = |image: &PublishedImage| {
+        format!("{}@{}", show::name(image.name.as_bytes()), moment::show(image.time))
+    };
+    let unopened: Vec<_> = checked.unopened.iter().map(shown).collect();
     if invocation.json {
         let findings = checked.findings.iter().map(|finding| {
             json!({
@@ -42,19 +54,38 @@ fn print(invocation: &Invocation, place: &str, checked: &CheckedPublication) {
             "bytes": checked.block_bytes,
             "damaged": checked.finding_count,
             "findings": findings.collect::<Vec<_>>(),
+            "unopened_images": unopened,
+            "compared_objects": checked.compared_count,
         });
         say::record("publication_verified", fields);
         return;
     }
     for finding in &checked.findings {
-        let image = show::name(finding.image.as_bytes());
-        remark!("varve: {}: {}; it belongs to {image}", finding.object.path(), finding.reason);
+        let belongs = match &finding.image {
+            Some(image) => format!("it belongs to {}", show::name(image.as_bytes())),
+            None => "the target lists it, and no opened map leads to it".to_owned(),
+        };
+        remark!("varve: {}: {}; {belongs}", finding.object.path(), finding.reason);
     }
     if checked.finding_count > 0 {
         let more = checked.finding_count - checked.findings.len() as u64;
         let more = if more == 0 { String::new() } else { format!(" ({more} are not listed)") };
         say!("{} missing or damaged{more}", show::count(checked.finding_count, "object"));
         remark!("hint: `varve publish --repair` uploads them again, from a store with the same images");
+    }
+    if !unopened.is_empty() {
+        let compared = match checked.compared_count {
+            Some(count) => format!(
+                "{} that the target lists were compared with their names",
+                show::count(count, "object")
+            ),
+            None => "the target lists no objects to be compared with their names".to_owned(),
+        };
+        remark!(
+            "varve: not opened, because no given content key fits: {}; {compared}, and missing ones are not noticed",
+            unopened.join(", ")
+        );
+        remark!("hint: --content-key FILE checks them completely");
     }
     if !invocation.quiet {
         say!(

@@ -17,10 +17,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use varve_attach::{
     AccessLog, AttachedEdition, BlockSupply, CacheBudget, ChooseImageError, EditionOpener, FetchSettings,
-    FillReport, OpenCacheError, OpenEditionError, PublicationServer, PublishedDisk, StoredCache, TrustError,
-    TrustRules, TrustWarning, choose_image, fill_cache, prefetch_profile, published_profile,
+    FillReport, OpenCacheError, OpenEditionError, PublicationServer, PublishedDisk, ReadDiskError,
+    StoredCache, TrustError, TrustRules, TrustWarning, choose_image, fill_cache, prefetch_profile,
+    published_profile,
 };
-use varve_edition::{DiskProfile, EditionKey, PublishedImage};
+use varve_edition::{BlockForm, DiskProfile, EditionKey, ImageCipher, PublishedImage};
 use varve_machine::boot::Bus;
 use varve_serve::fuse::{self, Mounted};
 use varve_serve::nbd::{Endpoint, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk};
@@ -33,6 +34,7 @@ use self::newer_edition::{EditionSerials, NewerEditionWatch};
 use super::boot::machine_run::{self, BootDrive, DriveWrites, MachineStarter};
 use super::serve::{memory_within, nbd_address, not_listening, unnamed_file};
 use crate::arguments::{AttachArgs, ProfileChoice};
+use crate::command::keeping::content_key::{KEY_FILE_BYTES_MAX, read_content_key};
 use crate::command::keeping::profile::{NewProfile, read_profile};
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -43,7 +45,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The last blocks on their way are kept if they come within this time.
 const LAST_FETCHES: Duration = Duration::from_millis(500);
 const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 1 << 30];
-const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome> {
     // A conflict in the arguments' definition would cancel what the choices for a machine require.
@@ -70,6 +71,7 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     let edition = opener.open().with_hint(edition_hint).context("the publication is not attached")?;
     warn(&edition);
     let image = chosen(args, &edition)?;
+    let form = block_form(args, &image)?;
     add_servers(invocation, args, &edition, &mut mirrors);
     let log = args.log.as_deref().map(AccessFile::open).transpose()?.map(Arc::new);
     let settings = FetchSettings { patience: args.patience.0, ..FetchSettings::default() };
@@ -86,8 +88,8 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     let stored = folder.and_then(|folder| open_cache(invocation, folder));
     let memory = memory_within(args.memory, MEMORY_BOUNDS);
     let access_log = log.clone().map(|log| log as Arc<dyn AccessLog>);
-    let source = Arc::new(BlockSupply::open(mirrors, settings, stored, memory, access_log)?);
-    let disk = PublishedDisk::open(image.clone(), Arc::clone(&source));
+    let source = Arc::new(BlockSupply::open(mirrors, settings, form, stored, memory, access_log)?);
+    let disk = PublishedDisk::open(image.clone(), Arc::clone(&source)).with_hint(disk_hint);
     let disk = Arc::new(disk.with_context(|| format!("{} cannot be read", shown(&image)))?);
 
     let profile = profile(args, &disk)?;
@@ -319,6 +321,37 @@ fn chosen(args: &AttachArgs, edition: &AttachedEdition) -> Result<PublishedImage
     })
 }
 
+/// Returns the form of the image's stored blocks, with the given content key.
+fn block_form(args: &AttachArgs, image: &PublishedImage) -> Result<BlockForm> {
+    let Some(file) = &args.content_key else {
+        return match image.cipher {
+            ImageCipher::None => Ok(BlockForm::Plain),
+            ImageCipher::Aes256Gcm => Err(ReadDiskError::NoKey)
+                .with_hint(disk_hint)
+                .with_context(|| format!("{} cannot be read", shown(image))),
+        };
+    };
+    // A wrong file is refused even if it is not needed.
+    let key = read_content_key(file)?;
+    match image.cipher {
+        ImageCipher::Aes256Gcm => Ok(key.form()),
+        ImageCipher::None => {
+            remark!("varve: {} is not encrypted: the content key is not used", shown(image));
+            Ok(BlockForm::Plain)
+        }
+    }
+}
+
+fn disk_hint(error: &ReadDiskError) -> Option<&'static str> {
+    match error {
+        ReadDiskError::NoKey => Some(
+            "give the file that its publisher has made with `publish --encrypt FILE`: --content-key FILE",
+        ),
+        ReadDiskError::OtherKey => Some("ask the publisher for the content key of this image"),
+        _ => None,
+    }
+}
+
 fn shown(image: &PublishedImage) -> String {
     format!("{}@{}", show::name(image.name.as_bytes()), moment::show(image.time))
 }
@@ -446,6 +479,7 @@ fn announce(
             "time": moment::rfc3339(image.time),
             "size": image.shape.size,
             "serial": serial,
+            "cipher": image.cipher.to_string(),
             "from_cache": edition.cached_because.is_some(),
             "nbd": nbd,
             "mounted": mounted,
