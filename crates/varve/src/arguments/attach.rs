@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, ValueHint};
 use varve_edition::PublicationAddress;
 use varve_serve::nbd::Endpoint;
 
-use super::boot::MachineArgs;
+use super::boot::{MachineArgs, parse_machine_memory};
 use super::publish::{ProfileChoice, parse_profile};
 use super::value::{parse_duration, parse_size};
 
@@ -173,7 +173,7 @@ pub struct AttachArgs {
     pub metrics: Option<SocketAddr>,
 
     /// The memory of the machine of --boot
-    #[arg(long, value_name = "BYTES", help_heading = MACHINE_HEADING, value_parser = parse_size)]
+    #[arg(long, value_name = "BYTES", help_heading = MACHINE_HEADING, value_parser = parse_machine_memory)]
     pub machine_memory: Option<u64>,
 
     #[command(flatten, next_help_heading = MACHINE_HEADING)]

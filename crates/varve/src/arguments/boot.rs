@@ -43,7 +43,7 @@ pub struct BootArgs {
     pub profile: Option<PathBuf>,
 
     /// The memory of the machine
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_machine_memory)]
     pub memory: Option<u64>,
 
     #[command(flatten)]
@@ -124,8 +124,33 @@ pub enum BusChoice {
     Nvme,
 }
 
+/// QEMU takes 0 as its own default, and no firmware starts with a few kilobytes.
+const MACHINE_MEMORY_MIN: u64 = 4 << 20;
+
+pub(super) fn parse_machine_memory(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes < MACHINE_MEMORY_MIN => {
+            Err("a machine needs at least 4M: write a size such as 2G".into())
+        }
+        bytes => Ok(bytes),
+    }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: Option<u32> = text.strip_suffix('s').unwrap_or(text).parse().ok();
     let seconds = seconds.filter(|seconds| *seconds > 0).ok_or("write a number of seconds, such as 120")?;
     Ok(Duration::from_secs(seconds.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_memory() {
+        assert_eq!((parse_machine_memory("4M"), parse_machine_memory("2G")), (Ok(4 << 20), Ok(2 << 30)));
+        for small in ["0", "0G", "512", "4095K"] {
+            assert!(parse_machine_memory(small).unwrap_err().contains("at least 4M"), "{small}");
+        }
+    }
 }

@@ -175,6 +175,19 @@ fn in_files_each_block_is_a_file_named_by_its_hash() {
     assert_eq!(lines[0]["profile_blocks"], 3, "{lines:?}");
 }
 
+#[test]
+fn a_machine_without_memory_is_refused() {
+    let sandbox = Sandbox::empty();
+    for words in [
+        ["boot", "disk", "--memory", "0"],
+        ["boot", "disk", "--memory", "512"],
+        ["attach", "www", "--boot", "--machine-memory=0"],
+    ] {
+        let stderr = sandbox.fails(2, words);
+        assert!(stderr.contains("a machine needs at least 4M"), "{stderr}");
+    }
+}
+
 fn publish_elsewhere(sandbox: &Sandbox) -> String {
     let edition = sandbox.json(["publish", "disk", "elsewhere", "--key", "other.key"]).pop().unwrap();
     edition["key"].as_str().unwrap().to_owned()
