@@ -76,6 +76,8 @@ pub struct AttachFigures {
     pub fill_bytes: u64,
     /// Blocks that came with wrong bytes.
     pub falsified: u64,
+    /// The time of all threads together to check and unpack blocks.
+    pub opening: Duration,
     /// The figures of the cache on disk, if there is one.
     pub cache: Option<CacheFigures>,
 }
@@ -92,6 +94,14 @@ struct Counters {
     ahead_bytes: AtomicU64,
     fill_bytes: AtomicU64,
     falsified: AtomicU64,
+    opening_nanoseconds: AtomicU64,
+}
+
+impl Counters {
+    fn note_opening(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.opening_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
 }
 
 /// The caches and the mirrors of a publication, for images of one form. The cache on disk has the
@@ -129,7 +139,8 @@ impl FetchSink for BlockCaches {
         self.contents.insert(*name, content.clone());
     }
 
-    fn take_stored(&self, name: &ObjectName, stored: &[u8], purpose: FetchedFor) {
+    fn take_stored(&self, name: &ObjectName, stored: &[u8], purpose: FetchedFor, opening: Duration) {
+        self.counters.note_opening(opening);
         let counter = match purpose {
             FetchedFor::Reader => &self.counters.reader_bytes,
             FetchedFor::Ahead => &self.counters.ahead_bytes,
@@ -199,6 +210,7 @@ impl BlockSupply {
             ahead_bytes: count(&counters.ahead_bytes),
             fill_bytes: count(&counters.fill_bytes),
             falsified: count(&counters.falsified),
+            opening: Duration::from_nanos(count(&counters.opening_nanoseconds)),
             cache: self.caches.stored.as_ref().map(StoredCache::figures),
         }
     }
@@ -252,10 +264,12 @@ impl BlockSupply {
         let Some(stored) = self.caches.stored.as_ref().and_then(|cache| cache.get(&part.name)) else {
             return Ok(None);
         };
+        let since = Stopwatch::start();
         // The cache returns only bytes of this name.
         let Ok(checked) = CheckedBlock::check(&stored, &part.name) else { return Ok(None) };
         let content = checked.unpack(&self.form, content_bytes_max);
         let content = content.map_err(|reason| FetchError::Unpack { object: part.object, reason })?;
+        self.caches.counters.note_opening(since.elapsed());
         let content = Bytes::from(content);
         self.caches.contents.insert(part.name, content.clone());
         Ok(Some(content))

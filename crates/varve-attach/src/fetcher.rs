@@ -91,8 +91,8 @@ pub(crate) trait FetchSink: Send + Sync {
     /// Takes the content before readers are woken. It is `None` for a block that only completes the
     /// cache.
     fn take_content(&self, name: &ObjectName, content: &Bytes);
-    /// Takes the stored bytes.
-    fn take_stored(&self, name: &ObjectName, stored: &[u8], urgency: FetchedFor);
+    /// Takes the stored bytes. It took the time `opening` to check and unpack them.
+    fn take_stored(&self, name: &ObjectName, stored: &[u8], purpose: FetchedFor, opening: Duration);
     /// Learns of a block that a mirror has falsified.
     fn wrong_bytes(&self, mirror: &str, object: &ObjectName, expected: &ObjectName, found: &ObjectName);
 }
@@ -501,6 +501,7 @@ impl Delivery<'_> {
 
     fn deliver_block(&self, part: &ObjectPart, stored: &[u8]) {
         let shared = self.shared;
+        let since = Stopwatch::start();
         let checked = match CheckedBlock::check(stored, &part.name) {
             Ok(checked) => checked,
             Err(error) => {
@@ -526,6 +527,7 @@ impl Delivery<'_> {
         };
         let is_fill = self.job.urgency == Urgency::Fill && !has_reader;
         let content = if is_fill { Ok(Vec::new()) } else { checked.unpack(&shared.form, bytes_max) };
+        let opening = since.elapsed();
         let outcome = match content {
             Ok(content) => {
                 let content = Bytes::from(content);
@@ -557,7 +559,7 @@ impl Delivery<'_> {
         drop(state);
         shared.arrived.notify_all();
         if let Some(sink) = shared.sink.upgrade() {
-            sink.take_stored(&part.name, stored, purpose);
+            sink.take_stored(&part.name, stored, purpose, opening);
         }
     }
 }

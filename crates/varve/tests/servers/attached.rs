@@ -513,6 +513,10 @@ fn metrics_count_what_was_done() {
         );
     }
     assert_eq!((blocks("fetched"), blocks("memory"), blocks("zeros")), (1, 1, 1));
+    let opening = metrics_page(&metrics)
+        .lines()
+        .find_map(|line| line.strip_prefix("varve_attach_opening_seconds_total ")?.parse::<f64>().ok());
+    assert!(opening.is_some_and(|seconds| 0.0 < seconds && seconds < 60.0), "{opening:?}");
     assert!(received("reader") > BLOCK as u64, "the block, the page and the root");
     assert_eq!((received("ahead"), received("fill"), blocks("failed")), (0, 0, 0));
     attached.check(&disk);

@@ -40,6 +40,11 @@ pub(super) fn page(source: &Weak<BlockSupply>, serials: &EditionSerials) -> Stri
         "Blocks that a server has sent with wrong bytes. They were not used.",
         figures.falsified,
     );
+    page.counter_of_seconds(
+        "varve_attach_opening_seconds_total",
+        "The time of all threads together to check and unpack blocks.",
+        figures.opening,
+    );
     page.gauge("varve_attach_edition", "The number of the attached edition.", serials.attached);
     page.gauge(
         "varve_attach_newest_edition",
@@ -66,6 +71,7 @@ pub(super) fn tell(invocation: &Invocation, figures: &AttachFigures) {
             "zeros": figures.zeros, "memory": figures.memory, "storage": figures.storage,
             "waited": figures.waited, "fetched": figures.fetched, "failed": figures.failed,
             "received_bytes": received, "falsified": figures.falsified,
+            "opening_seconds": figures.opening.as_secs_f64(),
             "cache_damaged": figures.cache.map(|cache| cache.damaged),
         });
         return say::record("detached", fields);

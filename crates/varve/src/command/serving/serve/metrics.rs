@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use varve_proxy::WatchedProxies;
 use varve_serve::venti::VentiServer;
@@ -115,6 +116,16 @@ impl MetricsText {
     pub(in crate::command::serving) fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "counter");
         let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    pub(in crate::command::serving) fn counter_of_seconds(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: Duration,
+    ) {
+        self.head(name, help, "counter");
+        let _ = writeln!(self.0, "{name} {}", value.as_secs_f64());
     }
 
     pub(in crate::command::serving) fn labelled(
