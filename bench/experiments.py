@@ -26,12 +26,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import relocation
+from bench import lbcas
+from bench.lbcas import disks, sharing
+from bench.lbcas import tables as lbcas_tables
 from bench.svg import bars, histogram, number
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-DAYS = Path(os.environ.get("VARVE_DAYS") or TARGET / "bench" / "days")
+WORKLOADS = Path(os.environ.get("VARVE_WORKLOADS") or TARGET / "bench")
 # For each block size in bytes: the number of blocks in a store, and the number of blocks that are read one by
 # one. The engine caches 96 MiB of unpacked data. A store must therefore be far larger than that, and the
 # reads one by one must not cover the whole store.
@@ -51,6 +53,7 @@ CASES = {
     "sequential-duplicate": "sequential duplicate",
     "fresh-write": "fresh write",
 }
+LBCAS_DISKS = {f"lbcas-{disk.name}": disk for disk in lbcas.parts(WORKLOADS)}
 # Foundation, Figure 6: the measured kB/s of Venti's algorithm, by hash, and by value. Blocks of 512 bytes, a
 # USB disk.
 FIGURE_6 = {
@@ -96,8 +99,8 @@ def main() -> int:
         work.mkdir(parents=True, exist_ok=True)
         try:
             for name in chosen.parts or parts:
-                if name == "relocation" and (reason := relocation.lacking(DAYS)):
-                    print(f"relocation is left out: {reason}", file=sys.stderr)
+                if reason := missing_for(name):
+                    print(f"{name} is left out: {reason}", file=sys.stderr)
                     continue
                 print(f"{name} …", flush=True)
                 file = results / f"{name}.json"
@@ -155,7 +158,21 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
         words = ["--size", "20M" if quick else "2G", "--depth", depth, "--index-blocks", indexes]
         yield f"memventi-{depth}", memventi(words)
     if not quick:
-        yield "relocation", lambda work, _: relocation.measure(TARGET / "release" / "varve", DAYS, work)
+        for name, disk in LBCAS_DISKS.items():
+            yield name, lbcas_starts(disk)
+        yield "lbcas-sharing", lambda work, _: sharing.measure(WORKLOADS, TARGET / "release" / "varve", work)
+
+
+def lbcas_starts(disk: disks.Disk) -> Part:
+    return lambda work, _: lbcas.measure(disk, TARGET / "release" / "varve", work)
+
+
+def missing_for(part: str) -> str | None:
+    """Returns what a part lacks on this machine."""
+    if part == "lbcas-sharing":
+        return sharing.lacking(WORKLOADS)
+    disk = LBCAS_DISKS.get(part)
+    return disks.lacking(disk) if disk else None
 
 
 def foundation(words: Sequence[object]) -> Part:
@@ -210,7 +227,11 @@ def render(folder: Path, docs: Path) -> list[str]:
         tables[f"predicted-{size}"] = predicted_table(results, size)
     tables |= {"table-7-1": table_7_1(results), "candidates": candidate_table(results), "shape": shape_table(results)}
     # Not every machine has what this measurement needs.
-    tables |= {name: markdown(head, rows) for name, (head, rows) in relocation.tables(results.of("relocation")).items()}
+    for name, disk in LBCAS_DISKS.items():
+        if found := results.of(name):
+            tables |= {table: markdown(head, rows) for table, (head, rows) in lbcas_tables.tables(disk.name, found).items()}
+    if found := results.of("lbcas-sharing"):
+        tables["lbcas-sharing"] = markdown(*sharing.table(found))
     for name, plot in plots(results):
         (folder / f"{name}.svg").write_text(plot)
     page = docs / "experiments.md"
@@ -405,4 +426,6 @@ def plots(results: Results) -> Iterator[tuple[str, str]]:
         ):
             counts = {int(value): times for value, times in shape[at].items()}
             yield f"{name}-{count}", histogram(f"{across[0].upper()}{across[1:]}, in an index of {count:,} blocks", across, counts)
-    yield from relocation.plots(results.of("relocation"))
+    for name, disk in LBCAS_DISKS.items():
+        if found := results.of(name):
+            yield from lbcas_tables.plots(disk.name, found)

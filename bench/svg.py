@@ -1,5 +1,5 @@
-"""Draws plots as small SVG files: bars beside each other on a logarithmic scale, histograms, and points. Uses
-only the standard library."""
+"""Draws plots as small SVG files: bars beside each other on a logarithmic scale, histograms,
+points, and maps of a disk. Uses only the standard library."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -85,6 +85,44 @@ def scatter(title: str, across: str, upwards: str, series: Mapping[str, Sequence
     body.append(text(WIDTH / 2, bottom + 34, across, "middle"))
     body.append(text(left, TOP - 8, upwards, "end", 10))
     return page(title, list(series), body, height)
+
+
+def stacked(title: str, unit: str, groups: Mapping[str, Mapping[str, float]]) -> str:
+    """Draws a horizontal bar for each group, with its values one after the other. All groups have the same names."""
+    series = list(next(iter(groups.values())))
+    most = max(sum(group.values()) for group in groups.values()) or 1
+    height, right = TOP + 34 * len(groups) + 34, WIDTH - RIGHT
+    body = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = LEFT + share * (right - LEFT)
+        body.append(f'<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{height - 30}" stroke="#ddd"/>')
+        body.append(text(at, height - 14, number(share * most), "middle"))
+    for row, (name, group) in enumerate(groups.items()):
+        y, at = TOP + 34 * row, float(LEFT)
+        body.append(text(LEFT - 8, y + 16, name, "end"))
+        for place, value in enumerate(group.values()):
+            wide = value / most * (right - LEFT)
+            body.append(f'<rect x="{at:.1f}" y="{y}" width="{wide:.1f}" height="24" fill="{COLOURS[place % len(COLOURS)]}"/>')
+            at += wide
+        body.append(text(at + 4, y + 16, number(sum(group.values())), "start", 10))
+    return page(f"{title} ({unit})", series, body, height)
+
+
+def cells(title: str, maps: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    """Draws a map for each disk, row by row from its beginning. A cell has the part that is in use and the part that
+    is read, each from 0 to 1."""
+    across, side, top = 100, 8, TOP + 14
+    body = []
+    for name, values in maps.items():
+        body.append(text(14, top - 4, name, "start"))
+        for place, (used, read) in enumerate(values):
+            x, y = 14 + place % across * side, top + place // across * side
+            grey = round(245 - 95 * min(used, 1))
+            body.append(f'<rect x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" fill="rgb({grey},{grey},{grey})"/>')
+            if read > 0:
+                body.append(f'<rect x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" fill="#d62728" fill-opacity="{max(read, 0.15):.2f}"/>')
+        top += -(-len(values) // across) * side + 26
+    return page(f"{title}: grey is in use, red is read", [], body, top - 10)
 
 
 def page(title: str, series: Sequence[str], body: list[str], height: int) -> str:
