@@ -36,7 +36,7 @@ class WebServer:
         conf = self.work / "nginx.conf"
         conf.write_text(
             f"{'user root;' if os.geteuid() == 0 else ''} daemon off; master_process off; pid {self.work}/pid; error_log stderr;\n"
-            f"events {{ worker_connections 256; }}\nhttp {{ access_log {self.requests}; {temporary}\n"
+            f"events {{ worker_connections 256; }}\nhttp {{ {temporary} log_format timed '$msec $server_protocol $status $body_bytes_sent $uri'; access_log {self.requests} timed;\n"
             f"server {{ listen 127.0.0.1:{port}{protocol}; {more} root {self.www}; }} }}\n"
         )
         self.requests.unlink(missing_ok=True)

@@ -5,9 +5,7 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,10 +14,13 @@ from typing import Any
 
 from bench.lbcas.disks import Disk
 from bench.lbcas.recorded import Started, start
-from bench.streaming import Line
+from bench.machines import wait_for
+from bench.measure import remove
+from bench.shaped_line import Line
+from bench.web_server import WebServer
 
 ACCESS = re.compile(r"^(\d+\.\d+) block \d+ (?:zeros|[0-9a-f]+ (\w+) (\d+) B (\d+\.\d+) ms)", re.MULTILINE)
-SERVED = re.compile(r"^(\d+\.\d+) (\d+) /\S*/objects/", re.MULTILINE)
+SERVED = re.compile(r"^(\d+\.\d+) \S+ 20[06] (\d+) /\S*/objects/", re.MULTILINE)
 ISSUED = re.compile(r"block_rq_issue: \d+,\d+ \S+ \d+ \(.*\) \d+ \+ (\d+) ", re.MULTILINE)
 TRACING = Path("/sys/kernel/tracing")
 
@@ -29,6 +30,7 @@ class Publications:
 
     def __init__(self, varve: Path, work: Path):
         self.varve, self.work, self.www = varve, work, work / "www"
+        self.web = WebServer(self.www, work)
         remove(work / "store")
         self.say("init", "--plaintext")
 
@@ -49,26 +51,8 @@ class Publications:
 
     @contextlib.contextmanager
     def served(self) -> Iterator[Line]:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        temporary = " ".join(f"{name}_temp_path {self.work}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        conf, log = self.work / "nginx.conf", self.work / "served"
-        conf.write_text(
-            f"user root; daemon off; master_process off; pid {self.work}/pid; error_log stderr;\n"
-            f"events {{ worker_connections 256; }}\nhttp {{ {temporary} log_format own '$msec $body_bytes_sent $uri';\n"
-            f"access_log {log} own; server {{ listen 127.0.0.1:{port}; root {self.www}; }} }}\n"
-        )
-        log.unlink(missing_ok=True)
-        process = subprocess.Popen(["nginx", "-p", str(self.work), "-e", "stderr", "-c", str(conf)])
-        try:
-            for _ in range(500):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    break
-                time.sleep(0.01)
+        with self.web.running() as port:
             yield Line(port)
-        finally:
-            process.terminate()
-            process.wait()
 
     @contextlib.contextmanager
     def attached(self, address: str, name: str, *words: object) -> Iterator[list[Any]]:
@@ -108,7 +92,7 @@ class Publications:
             end = float(at) - started.began
             accesses.append(f"{end:.3f} {origin or 'zeros'}")
             spans.append((end - seconds, end, origin in ("fetched", "waited")))
-        served = [(float(at) - started.began, int(count)) for at, count in SERVED.findall((self.work / "served").read_text())]
+        served = [(float(at) - started.began, int(count)) for at, count in SERVED.findall(self.web.requests.read_text())]
         return {
             "seconds": round(started.seconds, 2),
             "guest_waiting_percent": round(started.waiting_percent, 2),
@@ -178,15 +162,3 @@ def first_file(folder: Path) -> Path:
             return path
         time.sleep(0.02)
     raise FileNotFoundError(f"{folder} has no disk.raw")
-
-
-def wait_for(path: Path) -> None:
-    for _ in range(3000):
-        if path.exists():
-            return
-        time.sleep(0.01)
-    raise FileNotFoundError(path)
-
-
-def remove(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
