@@ -116,8 +116,8 @@ struct FetchShared {
     state: Mutex<FetchState>,
     /// Signalled when a request may be begun.
     work: Condvar,
-    /// Signalled when a block has come, or failed.
-    arrived: Condvar,
+    /// Signalled when a block has come or failed, and when a request has ended.
+    progress: Condvar,
     /// The caches. They end with their owner, and not with the last request.
     sink: Weak<dyn FetchSink>,
     clock: Stopwatch,
@@ -140,6 +140,9 @@ struct BlockFlight {
     content_bytes_max: usize,
     waiter_count: u32,
     outcome: Option<Result<FetchedBlock, FetchError>>,
+    /// Signalled for the readers that wait for this block: when it has come or failed, and when a
+    /// request for it begins. One signal for all blocks would wake every reader for each of them.
+    changed: Arc<Condvar>,
 }
 
 impl Fetcher {
@@ -166,7 +169,7 @@ impl Fetcher {
                 is_closing: false,
             }),
             work: Condvar::new(),
-            arrived: Condvar::new(),
+            progress: Condvar::new(),
             sink,
             clock: Stopwatch::start(),
         });
@@ -192,9 +195,7 @@ impl Fetcher {
             return Ok(FetchedBlock { content, mirror: "".into(), was_asked: false });
         }
         let was_asked = state.want(part, content_bytes_max, Urgency::Demand);
-        if let Some(flight) = state.flights.get_mut(&part.name) {
-            flight.waiter_count += 1;
-        }
+        let changed = state.join(part, content_bytes_max);
         shared.work.notify_one();
         loop {
             let flight = state.flights.get(&part.name);
@@ -218,7 +219,7 @@ impl Fetcher {
             let late_at = state.schedule.late_at(&part.name);
             let wake_at = [late_at, deadline].into_iter().flatten().min();
             let pause = wake_at.map_or(LOOK_EVERY, |at| at.saturating_sub(now).min(LOOK_EVERY));
-            shared.arrived.wait_for(&mut state, pause.max(Duration::from_millis(1)));
+            changed.wait_for(&mut state, pause.max(Duration::from_millis(1)));
         }
     }
 
@@ -249,14 +250,14 @@ impl Fetcher {
     pub(crate) fn wait_below(&self, count: usize, urgency: Urgency, time: Duration) -> bool {
         let mut state = self.0.state.lock();
         let is_above = |state: &mut FetchState| state.schedule.count(urgency) >= count;
-        !self.0.arrived.wait_while_for(&mut state, is_above, time).timed_out()
+        !self.0.progress.wait_while_for(&mut state, is_above, time).timed_out()
     }
 
     /// Waits until nothing is wanted and no request runs, for at most `time`.
     pub(crate) fn wait_idle(&self, time: Duration) {
         let mut state = self.0.state.lock();
         let is_busy = |state: &mut FetchState| state.busy_count > 0 || !state.flights.is_empty();
-        self.0.arrived.wait_while_for(&mut state, is_busy, time);
+        self.0.progress.wait_while_for(&mut state, is_busy, time);
     }
 
     /// Returns the reason of the last failed request.
@@ -271,7 +272,7 @@ impl Drop for Fetcher {
         state.is_closing = true;
         self.0.work.notify_all();
         let is_busy = |state: &mut FetchState| state.busy_count > 0;
-        self.0.arrived.wait_while_for(&mut state, is_busy, END_TIME);
+        self.0.progress.wait_while_for(&mut state, is_busy, END_TIME);
     }
 }
 
@@ -287,12 +288,24 @@ impl FetchState {
                 flight.outcome = None;
             }
         }
-        self.flights.entry(part.name).or_insert(BlockFlight {
+        self.flight(part, content_bytes_max);
+        self.schedule.want(*part, urgency)
+    }
+
+    fn flight(&mut self, part: &ObjectPart, content_bytes_max: usize) -> &mut BlockFlight {
+        self.flights.entry(part.name).or_insert_with(|| BlockFlight {
             content_bytes_max,
             waiter_count: 0,
             outcome: None,
-        });
-        self.schedule.want(*part, urgency)
+            changed: Arc::default(),
+        })
+    }
+
+    /// Begins the wait of one reader for a wanted block, and returns its signal.
+    fn join(&mut self, part: &ObjectPart, content_bytes_max: usize) -> Arc<Condvar> {
+        let flight = self.flight(part, content_bytes_max);
+        flight.waiter_count = flight.waiter_count.saturating_add(1);
+        Arc::clone(&flight.changed)
     }
 
     /// Ends the wait of one reader.
@@ -305,11 +318,21 @@ impl FetchState {
         }
     }
 
+    /// Lets readers look anew at the time after which the blocks of a request are late.
+    fn begin(&self, job: &FetchJob) {
+        for flight in job.parts.iter().filter_map(|part| self.flights.get(&part.name)) {
+            flight.changed.notify_all();
+        }
+    }
+
     /// Ends a fetch. Without readers, nobody needs the outcome.
     fn complete(&mut self, name: &ObjectName, outcome: Result<FetchedBlock, FetchError>) {
         self.schedule.drop_want(name);
         match self.flights.get_mut(name) {
-            Some(flight) if flight.waiter_count > 0 => flight.outcome = Some(outcome),
+            Some(flight) if flight.waiter_count > 0 => {
+                flight.outcome = Some(outcome);
+                flight.changed.notify_all();
+            }
             _ => drop(self.flights.remove(name)),
         }
     }
@@ -330,7 +353,7 @@ impl FetchShared {
             state.busy_count = state.busy_count.saturating_sub(1);
             drop(state);
             // This thread looks for the next request.
-            self.arrived.notify_all();
+            self.progress.notify_all();
         }
     }
 
@@ -345,6 +368,7 @@ impl FetchShared {
             let pause = match state.schedule.next(now, |mirror| self.traits_of(mirror)) {
                 NextJob::Start(job) => {
                     state.busy_count = state.busy_count.saturating_add(1);
+                    state.begin(&job);
                     self.keep_one_free(&mut state);
                     return Some(job);
                 }
@@ -557,7 +581,7 @@ impl Delivery<'_> {
         };
         state.complete(&part.name, outcome);
         drop(state);
-        shared.arrived.notify_all();
+        shared.progress.notify_all();
         if let Some(sink) = shared.sink.upgrade() {
             sink.take_stored(&part.name, stored, purpose, opening);
         }
