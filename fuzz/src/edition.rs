@@ -5,8 +5,8 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use varve_edition::{
-    BlockForm, CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, EditionContentKey, DiskProfile,
-    DiskShape, EditionFields, EditionHead, EditionSigner, ImageCipher, MapEntry, MapLevel, MapPage,
+    BlockForm, CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, DiskProfile, DiskShape,
+    EditionContentKey, EditionFields, EditionHead, EditionSigner, ImageCipher, MapEntry, MapLevel, MapPage,
     ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage, SeenEdition, StoredCompression,
     StoredPart, TrustRecord, parse_blkparse,
 };
