@@ -34,7 +34,7 @@ pub use promise::{JudgedPromise, PromiseKind, PromiseLimits, PromiseState, judge
 pub use timing::conditions::{
     MachineState, ParseLoadError, ParsePowerError, PowerNeed, PowerState, RunConditions, parse_load,
 };
-pub use timing::due::{Dueness, JobHistory, due};
+pub use timing::due::{Dueness, FIRST_PAUSE, JobHistory, due};
 pub use timing::every::{Every, ParseEveryError};
-pub use timing::span::{ParseTimeSpanError, parse_time_span, show_time_span};
+pub use timing::span::{ParseTimeSpanError, age, parse_time_span, show_time_span};
 pub use timing::timetable::{Period, Timetable, spread_offset};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use varve_world::Timestamp;
 
-use crate::timing::span::show_time_span;
+use crate::timing::span::{age, show_time_span};
 
 /// Free space that lasts for longer than this is enough for anybody.
 const ROOM_SECONDS_MAX: u64 = 100 * 366 * 86_400;
@@ -74,12 +74,6 @@ pub struct JudgedPromise {
     pub figure: Option<Duration>,
     /// The figure in words, and the reason if the promise is not kept.
     pub text: String,
-}
-
-/// Returns the time from `since` to `now`, which is zero if `since` is later.
-fn age(since: Timestamp, now: Timestamp) -> Duration {
-    let nanoseconds = i128::from(now.0).saturating_sub(i128::from(since.0));
-    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
 }
 
 /// Judges a promise about an age. `since` is the moment from which the age counts; `None` if it

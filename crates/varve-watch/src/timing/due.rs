@@ -11,7 +11,8 @@ use varve_world::Timestamp;
 
 use super::timetable::{Period, Timetable};
 
-const FIRST_PAUSE: Duration = Duration::from_secs(600);
+/// The time after the first failure until a job is tried again.
+pub const FIRST_PAUSE: Duration = Duration::from_secs(600);
 const PAUSE_MAX: Duration = Duration::from_secs(4 * 3_600);
 
 /// The past of a job, in any order.

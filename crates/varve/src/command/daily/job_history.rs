@@ -9,7 +9,7 @@ use varve_world::Timestamp;
 
 use super::config_file::LoadedConfig;
 use super::facts;
-use super::jobs::{DailyJob, JobKind, is_series_of};
+use super::jobs::{DailyJob, JobKind, is_of_source};
 use crate::invocation::Invocation;
 
 /// The number of newest times that are kept of each history.
@@ -147,9 +147,7 @@ impl StoreRecord {
         let Some(found) = found else { return Self { mark, ..Self::default() } };
         let mut sources = BTreeMap::new();
         for (name, source) in loaded.config.sources.iter().filter(|(_, source)| source.store == store_name) {
-            let own = found.snapshots.iter().filter(|snapshot| {
-                snapshot.host == loaded.host && is_series_of(loaded, name, source, &snapshot.name)
-            });
+            let own = found.snapshots.iter().filter(|snapshot| is_of_source(loaded, name, source, snapshot));
             let mut times: Vec<_> = own.map(|snapshot| snapshot.time).collect();
             keep_newest(&mut times);
             sources.insert(name.clone(), times);

@@ -6,6 +6,7 @@ use varve_watch::{
 };
 
 use super::config_file::LoadedConfig;
+use super::facts::SnapshotFact;
 
 /// The kinds of jobs, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +98,16 @@ pub fn jobs(loaded: &LoadedConfig) -> Vec<DailyJob<'_>> {
         }
     }
     jobs
+}
+
+/// Reports whether this machine took a snapshot of a source.
+pub fn is_of_source(
+    loaded: &LoadedConfig,
+    source_name: &str,
+    source: &ConfiguredSource,
+    snapshot: &SnapshotFact,
+) -> bool {
+    snapshot.host == loaded.host && is_series_of(loaded, source_name, source, &snapshot.name)
 }
 
 /// Reports whether the snapshots of a source have this name. Those of a machine have the names of

@@ -9,7 +9,7 @@ use varve_world::Timestamp;
 
 use super::config_file::LoadedConfig;
 use super::facts::StoreFacts;
-use super::jobs::is_series_of;
+use super::jobs::is_of_source;
 
 /// Checks the rules of retention, whose spans the crate of the archive reads.
 ///
@@ -55,9 +55,7 @@ pub fn would_forget(
     now: Timestamp,
 ) -> Result<(usize, usize)> {
     let policy = policy(loaded, source)?;
-    let own = found.snapshots.iter().filter(|snapshot| {
-        snapshot.host == loaded.host && is_series_of(loaded, name, source, &snapshot.name)
-    });
+    let own = found.snapshots.iter().filter(|snapshot| is_of_source(loaded, name, source, snapshot));
     let dated: Vec<Dated> = own.map(|snapshot| snapshot.dated.clone()).collect();
     let verdicts = judge(&dated, &policy, now);
     Ok((verdicts.iter().filter(|verdict| !verdict.is_kept()).count(), dated.len()))

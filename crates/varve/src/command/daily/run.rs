@@ -1,20 +1,22 @@
 //! `varve run`
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use varve_block::with_causes;
 use varve_session::{Interrupted, UsageError};
-use varve_watch::SourceWhat;
+use varve_watch::{ConfiguredSource, SourceWhat, age};
 use varve_world::{Clock, RealClock};
 
 use super::config_file::{LoadedConfig, store_options};
 use super::facts;
 use super::hooks::{self, HookEnd, OnSignal};
 use super::job_history::Histories;
-use super::jobs::{DailyJob, JobKind, is_series_of, jobs};
+use super::jobs::{DailyJob, JobKind, is_of_source, jobs};
 use super::program_run;
 use super::retention;
-use super::sentences::{JobDecision, age, decide, title};
+use super::sentences::{JobDecision, decide, title};
 use super::state_folder::{RunLock, StateFolder};
 use crate::arguments::RunArgs;
 use crate::exit_status;
@@ -366,14 +368,7 @@ impl DailyRun<'_> {
     fn reclaim(&self, job: &DailyJob<'_>) -> Result<JobEnd> {
         let reclaim = self.loaded.config.care.reclaim.as_ref().context("reclaiming is set")?;
         let mut end = JobEnd::new();
-        for (name, source) in &self.loaded.config.sources {
-            if source.store != job.store_name || source.keep.is_empty() {
-                continue;
-            }
-            let series = self.series(job, name, source)?;
-            if series.is_empty() {
-                continue;
-            }
+        for (source, series) in self.judged_series(job)? {
             let mut arguments = vec!["forget".to_owned(), format!("--host={}", self.loaded.host)];
             arguments.extend(series.iter().map(|series| format!("--name={series}")));
             arguments.extend(retention::options(self.loaded, source));
@@ -395,25 +390,25 @@ impl DailyRun<'_> {
         Ok(JobEnd { forgotten: end.forgotten, ..freed })
     }
 
-    /// Returns the names under which the snapshots of a source are.
-    fn series(
-        &self,
-        job: &DailyJob<'_>,
-        name: &str,
-        source: &varve_watch::ConfiguredSource,
-    ) -> Result<Vec<String>> {
+    /// Returns the sources whose snapshots have rules, each with the names that its snapshots have.
+    /// The store is read once for all of them.
+    fn judged_series(&self, job: &DailyJob<'_>) -> Result<Vec<(&ConfiguredSource, BTreeSet<String>)>> {
+        let sources = self.loaded.config.sources.iter();
+        let has_rules = |(_, source): &(&String, &ConfiguredSource)| {
+            source.store == job.store_name && !source.keep.is_empty()
+        };
+        let judged: Vec<_> = sources.filter(has_rules).collect();
+        if judged.is_empty() {
+            return Ok(Vec::new());
+        }
         let session = self.loaded.session(self.invocation, job.store)?;
         let found =
             facts::read(&session)?.context("this key cannot read the snapshots, so it cannot judge them")?;
-        let mut names: Vec<_> = found
-            .snapshots
-            .into_iter()
-            .filter(|one| one.host == self.loaded.host && is_series_of(self.loaded, name, source, &one.name))
-            .map(|one| one.name)
-            .collect();
-        names.sort();
-        names.dedup();
-        Ok(names)
+        let series = |(name, source): (&String, _)| {
+            let own = found.snapshots.iter().filter(|one| is_of_source(self.loaded, name, source, one));
+            (source, own.map(|one| one.name.clone()).collect::<BTreeSet<_>>())
+        };
+        Ok(judged.into_iter().map(series).filter(|(_, names)| !names.is_empty()).collect())
     }
 
     /// Runs a command of this program for a job, and reports its records.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use varve_watch::{Dueness, ReplicaTrigger, due, show_time_span};
+use varve_watch::{Dueness, FIRST_PAUSE, ReplicaTrigger, age, due, show_time_span};
 use varve_world::Timestamp;
 
 use super::job_history::Histories;
@@ -102,8 +102,7 @@ fn present(job: &DailyJob<'_>, histories: &Histories, now: Timestamp) -> Result<
     }
     let history = histories.of(job);
     let copied = history.last_success(now);
-    let pause = std::time::Duration::from_secs(600);
-    if history.failures.iter().any(|failure| *failure <= now && age(*failure, now) < pause) {
+    if history.failures.iter().any(|failure| *failure <= now && age(*failure, now) < FIRST_PAUSE) {
         return Err("it failed less than 10 minutes ago".to_owned());
     }
     match (histories.newest_snapshot(job.store_name), copied) {
@@ -111,12 +110,6 @@ fn present(job: &DailyJob<'_>, histories: &Histories, now: Timestamp) -> Result<
         (_, Some(_)) => Ok("the replica is there, and the store has something new".to_owned()),
         (_, None) => Ok("the replica is there".to_owned()),
     }
-}
-
-/// Returns the time from `since` to `now`; zero if `since` is later.
-pub fn age(since: Timestamp, now: Timestamp) -> std::time::Duration {
-    let nanoseconds = i128::from(now.0) - i128::from(since.0);
-    std::time::Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
 }
 
 /// Says what a job does.

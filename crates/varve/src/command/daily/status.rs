@@ -10,16 +10,15 @@ use varve_archive::Archive;
 use varve_block::with_causes;
 use varve_session::{CommandSession, StoreLocation};
 use varve_watch::{
-    ConfiguredReplica, ConfiguredStore, JudgedPromise, PromiseKind, PromiseState, judge_age, judge_room,
+    ConfiguredReplica, ConfiguredStore, JudgedPromise, PromiseKind, PromiseState, age, judge_age, judge_room,
     show_time_span,
 };
 use varve_world::{Clock, RealClock, Timestamp};
 
 use super::config_file::LoadedConfig;
-use super::facts::{self, StoreFacts};
+use super::facts::{self, SnapshotFact, StoreFacts};
 use super::job_history::Histories;
-use super::jobs::is_series_of;
-use super::sentences::age;
+use super::jobs::{is_of_source, is_series_of};
 use super::state_folder::StateFolder;
 use crate::arguments::StatusArgs;
 use crate::invocation::Invocation;
@@ -110,8 +109,8 @@ impl PromiseJudge<'_> {
         judged
     }
 
-    /// Judges the promises about a store whose facts cannot be read. All of them are listed: a
-    /// promise that is not listed would look as if it were kept.
+    /// Judges a store whose facts cannot be read, and the age of the snapshots in it. Its other
+    /// promises are not listed: that of the store stands for them.
     fn unreadable(&self, name: &str, state: PromiseState, text: &str) -> Vec<JudgedPromise> {
         let config = &self.loaded.config;
         let judged = |kind, subject: &str, limit, text: &str| JudgedPromise {
@@ -137,9 +136,8 @@ impl PromiseJudge<'_> {
         let mut judged = Vec::new();
         for (name, source) in config.sources.iter().filter(|(_, source)| source.store == store_name) {
             let Some(limit) = source.snapshot_within.or(config.promises.snapshot_within) else { continue };
-            let own = found.snapshots.iter().filter(|snapshot| {
-                snapshot.host == self.loaded.host && is_series_of(self.loaded, name, source, &snapshot.name)
-            });
+            let is_own = |one: &&SnapshotFact| is_of_source(self.loaded, name, source, one);
+            let own = found.snapshots.iter().filter(is_own);
             let newest = own.map(|snapshot| snapshot.time).filter(|time| *time <= self.now).max();
             let text = ("the newest snapshot was taken", "there is no snapshot");
             judged.push(judge_age(PromiseKind::SnapshotWithin, name, limit, newest, self.now, text));
