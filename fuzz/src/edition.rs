@@ -6,9 +6,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use varve_edition::{
     BlockForm, CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, DiskProfile, DiskShape,
-    EditionContentKey, EditionFields, EditionHead, EditionSigner, ImageCipher, MapEntry, MapLevel, MapPage,
-    ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage, SeenEdition, StoredCompression,
-    StoredPart, TrustRecord, parse_blkparse,
+    EditionContentKey, EditionFields, EditionHead, EditionSigner, ImageCipher, MachineDescription, MapEntry,
+    MapLevel, MapPage, ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage, SeenEdition,
+    StoredCompression, StoredPart, TrustRecord, parse_blkparse,
 };
 use varve_world::Timestamp;
 
@@ -122,6 +122,21 @@ pub fn disk_profile(bytes: &[u8]) {
         };
         assert_eq!(total(&merged), total(&profile), "merging adds nothing");
     }
+}
+
+/// The description of a machine.
+pub fn machine_description(bytes: &[u8]) {
+    if let Ok(machine) = MachineDescription::parse(bytes) {
+        assert_eq!(machine.bounded(), machine);
+        assert_eq!(MachineDescription::parse(machine.to_text().as_bytes()), Ok(machine));
+    }
+}
+
+/// A whole description, and one with an unknown line.
+#[must_use]
+pub fn machine_description_seeds() -> Vec<Vec<u8>> {
+    let whole = "varve machine 1\nmemory = 1073741824\ncpus = 2\nfirmware = uefi\nboard = q35\nbus = nvme\n";
+    [whole, "varve machine 1\nsound = on\nbus = ide\n"].map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
 /// A short profile.

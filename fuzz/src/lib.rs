@@ -40,7 +40,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 48] = [
+pub const TARGETS: [Target; 49] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -94,6 +94,11 @@ pub const TARGETS: [Target; 48] = [
     Target { name: "edition_head", run: edition::edition_head, seeds: edition::edition_head_seeds },
     Target { name: "map_page", run: edition::map_page, seeds: edition::map_page_seeds },
     Target { name: "disk_profile", run: edition::disk_profile, seeds: edition::disk_profile_seeds },
+    Target {
+        name: "machine_description",
+        run: edition::machine_description,
+        seeds: edition::machine_description_seeds,
+    },
     Target { name: "stored_block", run: edition::stored_block, seeds: edition::stored_block_seeds },
     Target { name: "content_key", run: edition::content_key, seeds: edition::content_key_seeds },
     Target { name: "cache_record", run: edition::cache_record, seeds: edition::cache_record_seeds },

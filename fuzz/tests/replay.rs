@@ -113,6 +113,7 @@ exercise!(
     edition_head,
     map_page,
     disk_profile,
+    machine_description,
     stored_block,
     content_key,
     cache_record,

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use varve_edition::{DiskProfile, PROFILE_BYTES_MAX, StoredPart};
+use varve_edition::{
+    DiskProfile, MACHINE_DESCRIPTION_BYTES_MAX, MachineDescription, MachineDescriptionError, ObjectPart,
+    PROFILE_BYTES_MAX, StoredPart,
+};
 
 use crate::block_supply::BlockSupply;
 use crate::edge::Stopwatch;
@@ -44,9 +47,23 @@ pub fn published_profile(
     source: &BlockSupply,
     profile: &StoredPart,
 ) -> Result<Option<DiskProfile>, FetchError> {
-    let part = varve_edition::ObjectPart::alone(profile.name, profile.bytes);
+    let part = ObjectPart::alone(profile.name, profile.bytes);
     let (text, _) = source.content(&part, PROFILE_BYTES_MAX, false)?;
     Ok(DiskProfile::parse(&text).ok())
+}
+
+/// Returns the description that an edition has of the machine that starts from an image.
+///
+/// # Errors
+/// [`FetchError`] if its bytes cannot be fetched. The result inside is an error if the bytes are no
+/// description.
+pub fn published_machine(
+    source: &BlockSupply,
+    machine: &StoredPart,
+) -> Result<Result<MachineDescription, MachineDescriptionError>, FetchError> {
+    let part = ObjectPart::alone(machine.name, machine.bytes);
+    let (text, _) = source.content(&part, MACHINE_DESCRIPTION_BYTES_MAX, false)?;
+    Ok(MachineDescription::parse(&text))
 }
 
 /// Prefetches the blocks of a profile that are not here, after everything that readers want. The

@@ -56,7 +56,7 @@ pub struct PublishedImage {
     pub cipher: ImageCipher,
     /// The reads of a start, in order.
     pub profile: Option<StoredPart>,
-    /// A description of the machine that starts from it. Only with a profile.
+    /// The description of the machine that starts from it. Only with a profile, which may be empty.
     pub machine: Option<StoredPart>,
 }
 

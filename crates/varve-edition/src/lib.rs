@@ -40,6 +40,7 @@ mod disk_shape;
 mod edition_key;
 mod head;
 mod head_lines;
+mod machine_description;
 mod map_page;
 mod object_name;
 mod profile;
@@ -57,6 +58,10 @@ pub use disk_shape::{DiskShape, PublishedBlockBytes};
 pub use edition_key::{EditionKey, EditionKeyError, EditionSigner, KeyTextError};
 pub use head::{
     EditionFields, EditionHead, HeadError, OpenHeadError, OpenedHead, PublishedImage, StoredPart,
+};
+pub use machine_description::{
+    DescribedBoard, DescribedBus, DescribedFirmware, MACHINE_DESCRIPTION_BYTES_MAX, MachineDescription,
+    MachineDescriptionError,
 };
 pub use map_page::{MapEntry, MapLevel, MapPage, MapPageError, ObjectPart};
 pub use object_name::{ObjectName, ObjectNameError};
@@ -76,5 +81,5 @@ pub const PAGE_ENTRIES_MAX: u32 = 1024;
 pub const PAGE_BYTES_MAX: usize = 128 << 10;
 /// The longest root in bytes, without compression.
 pub const ROOT_BYTES_MAX: usize = 16 << 20;
-/// The longest profile, and the longest description of a machine, in bytes without compression.
+/// The longest profile in bytes, without compression.
 pub const PROFILE_BYTES_MAX: usize = 1 << 20;

@@ -42,5 +42,6 @@ pub use publication_check::{CheckedPublication, PublicationFinding, check_public
 pub use publish_error::PublishError;
 pub use published::{PublishedState, ReadPublicationError, open_head};
 pub use publisher::{
-    ImageOutcome, ImageToPublish, ProfileMover, ProfileSource, PublishOptions, PublishReport, Publisher,
+    ImageOutcome, ImageToPublish, MachineSource, ProfileMover, ProfileSource, PublishOptions, PublishReport,
+    Publisher,
 };

@@ -31,7 +31,7 @@ pub enum PublishError {
     Unencrypted { name: String },
     #[error("{name} was published encrypted with another content key")]
     OtherContentKey { name: String },
-    #[error("the profile that {name} has is encrypted, and no given content key opens it")]
+    #[error("the profile or the machine that {name} has is encrypted, and no given content key opens it")]
     EarlierProfile { name: String },
     #[error("interrupted")]
     Cancelled,

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use varve_edition::{
     BlockForm, CheckedBlock, DiskProfile, DiskShape, EditionHead, EditionKey, HEAD_BYTES_MAX, HEAD_NAME,
-    ImageCipher, MapEntry, MapLevel, MapPage, MapPageError, ObjectName, ObjectPart, OpenHeadError,
-    OpenedHead, PROFILE_BYTES_MAX, PublishedImage, UnpackError, WrongBytesError,
+    ImageCipher, MACHINE_DESCRIPTION_BYTES_MAX, MachineDescription, MapEntry, MapLevel, MapPage,
+    MapPageError, ObjectName, ObjectPart, OpenHeadError, OpenedHead, PROFILE_BYTES_MAX, PublishedImage,
+    StoredPart, UnpackError, WrongBytesError,
 };
 use varve_remote::{Target, TargetError};
 use varve_world::FileName;
@@ -89,15 +90,28 @@ impl PublishedState {
         let of_name = self.images().iter().filter(|image| image.name == name);
         let Some(newest) = of_name.max_by_key(|image| image.time) else { return Ok(None) };
         let Some(part) = newest.profile else { return Ok(None) };
-        let part = ObjectPart::alone(part.name, part.bytes);
-        let read = read_part(target, &part, |block| {
-            open_with(newest, keys, |form| Ok(block.unpack(form, PROFILE_BYTES_MAX)?))
-        });
-        match read {
-            Ok((_, text)) => Ok(DiskProfile::parse(&text).ok().map(|profile| (newest, profile))),
-            Err(error) if error.is_damage() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let text = read_text(target, newest, keys, part, PROFILE_BYTES_MAX)?;
+        let profile = text.and_then(|text| DiskProfile::parse(&text).ok());
+        // An empty one stands beside the description of a machine.
+        Ok(profile.filter(|profile| !profile.reads().is_empty()).map(|profile| (newest, profile)))
+    }
+
+    /// Returns the description of the machine that the newest image with this name has. One that is
+    /// missing or damaged is none.
+    ///
+    /// # Errors
+    /// [`ReadPartError::NoKey`] if none of `keys` opens it.
+    pub(crate) fn newest_machine(
+        &self,
+        target: &dyn Target,
+        keys: &[BlockForm],
+        name: &str,
+    ) -> Result<Option<MachineDescription>, ReadPartError> {
+        let of_name = self.images().iter().filter(|image| image.name == name);
+        let Some(newest) = of_name.max_by_key(|image| image.time) else { return Ok(None) };
+        let Some(part) = newest.machine else { return Ok(None) };
+        let text = read_text(target, newest, keys, part, MACHINE_DESCRIPTION_BYTES_MAX)?;
+        Ok(text.and_then(|text| MachineDescription::parse(&text).ok()))
     }
 
     /// Returns the length of an object that is listed.
@@ -179,6 +193,24 @@ fn open_with<T>(
         }
     }
     Err(ReadPartError::NoKey)
+}
+
+/// Reads a text of an image; `None` if it is missing or damaged.
+fn read_text(
+    target: &dyn Target,
+    image: &PublishedImage,
+    keys: &[BlockForm],
+    part: StoredPart,
+    bytes_max: usize,
+) -> Result<Option<Vec<u8>>, ReadPartError> {
+    let read = read_part(target, &ObjectPart::alone(part.name, part.bytes), |block| {
+        open_with(image, keys, |form| Ok(block.unpack(form, bytes_max)?))
+    });
+    match read {
+        Ok((_, text)) => Ok(Some(text)),
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads the root of an image's map. Returns the form of the image as well.

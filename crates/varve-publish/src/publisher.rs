@@ -6,8 +6,8 @@ use bytes::Bytes;
 use varve_block::BlockStore;
 use varve_edition::{
     BlockForm, DiskProfile, DiskShape, EditionFields, EditionHead, EditionKey, EditionSigner, HEAD_NAME,
-    ImageCipher, MapEntry, ObjectName, ObjectPart, PublishedBlockBytes, PublishedImage, StoredCompression,
-    StoredPart,
+    ImageCipher, MachineDescription, MapEntry, ObjectName, ObjectPart, PublishedBlockBytes, PublishedImage,
+    StoredCompression, StoredPart,
 };
 use varve_remote::{Observer, PutMode, Target, TargetError};
 use varve_tree::Entry;
@@ -55,6 +55,17 @@ pub struct ImageToPublish {
     pub time: Timestamp,
     pub entry: Entry,
     pub profile: ProfileSource,
+    pub machine: MachineSource,
+}
+
+/// The description of the machine that starts from a disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum MachineSource {
+    /// That of the newest published disk of the same name, if it has one.
+    #[default]
+    Earlier,
+    Given(MachineDescription),
+    None,
 }
 
 /// The profile of a disk: its blocks are packed in the order of first access.
@@ -162,6 +173,7 @@ impl Publisher<'_> {
                     && options.form.fits(image.cipher)
                     && !of_other_keys.contains(&image.root.name)
                     && has_profile(image, &disk.profile, options)
+                    && has_machine(image, disk.machine, options)
                     && !packed.contains(&image.root.name)
             };
             options.damaged.is_empty() && images.iter().any(is_it)
@@ -206,12 +218,24 @@ impl Publisher<'_> {
             let outcome =
                 ImageOutcome { name, time, size, was_there: false, packed_count, read_count, kept_count };
             outcomes.push(outcome);
-            let profile = profile.map(|profile| uploads.put(profile.to_text().as_bytes())).transpose()?;
-            let profile = profile.map(|part| StoredPart { name: part.name, bytes: part.bytes });
+            let machine = match disk.machine {
+                MachineSource::None => None,
+                MachineSource::Given(machine) => Some(machine),
+                MachineSource::Earlier => self.earlier_machine(&before, disk, options)?,
+            };
+            // The head has no place for a machine without a profile.
+            let empty = machine.map(|_| DiskProfile::from_reads(shape.size, []));
+            let [profile, machine] = [
+                profile.or(empty).map(|profile| profile.to_text()),
+                machine.map(|machine| machine.to_text()),
+            ]
+            .map(|text| text.map(|text| uploads.put(text.as_bytes())).transpose());
+            let [profile, machine] = [profile?, machine?]
+                .map(|part| part.map(|part| StoredPart { name: part.name, bytes: part.bytes }));
             let (name, root, cipher) = (disk.name.clone(), map.root, options.form.cipher());
             fields.trees.insert(root.name, options.form.tree_hint(&disk.entry.encode()));
             fields.images.retain(|image| !is_image_of(image, disk));
-            fields.images.push(PublishedImage { name, time, shape, root, cipher, profile, machine: None });
+            fields.images.push(PublishedImage { name, time, shape, root, cipher, profile, machine });
         }
         let dropped = keep_newest(&mut fields, options.keep);
         let new = uploads.into_new();
@@ -335,15 +359,22 @@ impl Publisher<'_> {
         trees: &ArchivedTrees,
         options: &PublishOptions,
     ) -> Result<Option<DiskProfile>, PublishError> {
-        let forms: Vec<_> = [&options.form].into_iter().chain(&options.known_forms).cloned().collect();
-        let earlier = before.newest_profile(self.target, &forms, &disk.name);
-        let earlier = earlier.map_err(|error| match error {
-            ReadPartError::NoKey => PublishError::EarlierProfile { name: disk.name.clone() },
-            error => PublishError::Part { source: Box::new(error) },
-        })?;
+        let earlier = before.newest_profile(self.target, &known_forms(options), &disk.name);
+        let earlier = earlier.map_err(|error| earlier_error(error, &disk.name))?;
         let Some((image, profile)) = earlier else { return Ok(None) };
         let tree = hint_of(before, image).and_then(|hint| trees.all.get(&hint));
         Ok(Some(tree.map_or(profile.clone(), |tree| self.mover.moved(&profile, tree, &disk.entry))))
+    }
+
+    /// Returns the description that the newest published disk of the same name has of its machine.
+    fn earlier_machine(
+        &self,
+        before: &PublishedState,
+        disk: &ImageToPublish,
+        options: &PublishOptions,
+    ) -> Result<Option<MachineDescription>, PublishError> {
+        let earlier = before.newest_machine(self.target, &known_forms(options), &disk.name);
+        earlier.map_err(|error| earlier_error(error, &disk.name))
     }
 
     /// Replaces the head, once everything that it leads to is there.
@@ -370,6 +401,17 @@ impl Publisher<'_> {
             Err(TargetError::Exists { .. }) => Err(PublishError::Raced),
             done => Ok(done?),
         }
+    }
+}
+
+fn known_forms(options: &PublishOptions) -> Vec<BlockForm> {
+    [&options.form].into_iter().chain(&options.known_forms).cloned().collect()
+}
+
+fn earlier_error(error: ReadPartError, name: &str) -> PublishError {
+    match error {
+        ReadPartError::NoKey => PublishError::EarlierProfile { name: name.to_owned() },
+        error => PublishError::Part { source: Box::new(error) },
     }
 }
 
@@ -419,6 +461,14 @@ fn has_profile(image: &PublishedImage, source: &ProfileSource, options: &Publish
     let ProfileSource::Given(profile) = source else { return true };
     let name = ObjectName::of(&options.form.store(profile.to_text().as_bytes(), options.compression));
     image.profile.is_some_and(|part| part.name == name)
+}
+
+/// Returns true unless a description of the machine is given, and the image was published with
+/// another one.
+fn has_machine(image: &PublishedImage, source: MachineSource, options: &PublishOptions) -> bool {
+    let MachineSource::Given(machine) = source else { return true };
+    let name = ObjectName::of(&options.form.store(machine.to_text().as_bytes(), options.compression));
+    image.machine.is_some_and(|part| part.name == name)
 }
 
 /// Returns the fields of the next head, still without new images.

@@ -43,7 +43,7 @@ pub use daily::{ConfigCheckArgs, ConfigCommand, ExplainArgs, RunArgs, StatusArgs
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use optimize::OptimizeArgs;
 pub use plan::PlanArgs;
-pub use publish::{LayoutChoice, ProfileChoice, ProfileCommand, PublishArgs};
+pub use publish::{LayoutChoice, MachineChoice, ProfileChoice, ProfileCommand, PublishArgs};
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use replicas::{CloneArgs, ReplicateArgs};
 pub use restore::RestoreArgs;

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use varve_block::{BlockKind, BlockStore, MemoryBlockStore};
 use varve_edition::{
-    BlockForm, CheckedBlock, DiskProfile, EditionContentKey, EditionHead, EditionSigner, HEAD_NAME, MapEntry,
-    MapLevel, MapPage, ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage,
-    StoredCompression,
+    BlockForm, CheckedBlock, DiskProfile, EditionContentKey, EditionHead, EditionSigner, HEAD_NAME,
+    MachineDescription, MapEntry, MapLevel, MapPage, ObjectName, ObjectPart, ProfileRead,
+    PublishedBlockBytes, PublishedImage, StoredCompression,
 };
 use varve_publish::{
-    CheckedPublication, ImageToPublish, ProfileSource, PruneError, PrunePlan, PublicationLayout,
-    PublishError, PublishOptions, PublishReport, Publisher, check_publication,
+    CheckedPublication, ImageToPublish, MachineSource, ProfileSource, PruneError, PrunePlan,
+    PublicationLayout, PublishError, PublishOptions, PublishReport, Publisher, check_publication,
 };
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
 use varve_tree::{Entry, FixedBuilder, Shape, put_leaves};
@@ -82,6 +82,8 @@ struct Archive {
     entries: Vec<Entry>,
     /// The profile of the next disk.
     profile: ProfileSource,
+    /// The machine of the next disk.
+    machine: MachineSource,
 }
 
 impl Archive {
@@ -94,7 +96,13 @@ impl Archive {
     ) -> Result<PublishReport, PublishError> {
         let entry = archive(&self.blocks, bytes);
         let profile = self.profile.clone();
-        let image = ImageToPublish { name: "day".into(), time: Timestamp(time), entry, profile };
+        let image = ImageToPublish {
+            name: "day".into(),
+            time: Timestamp(time),
+            entry,
+            profile,
+            machine: self.machine,
+        };
         let publisher = Publisher {
             target,
             blocks: &self.blocks as &dyn BlockStore,
@@ -248,6 +256,43 @@ fn the_blocks_of_a_profile_lie_together_in_its_order() {
     archive.profile = ProfileSource::None;
     let plain = archive.publish(&target, 4, &disk(&numbers, 999), &options(4 * DAY)).unwrap();
     assert_eq!((plain.images[0].packed_count, plain.images[0].read_count), (None, 0));
+}
+
+#[test]
+fn a_machine_is_described_until_another_one_is() {
+    let machine =
+        |cpu_count| MachineDescription { cpu_count: Some(cpu_count), ..MachineDescription::default() };
+    for form in [BlockForm::Plain, encrypted(1)] {
+        let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+        let options = |day: i64| PublishOptions { form: form.clone(), ..options(day * DAY) };
+        let described = |target: &MemoryTarget| {
+            let part = newest_image(target).machine?;
+            let stored = get_part(target, &ObjectPart::alone(part.name, part.bytes));
+            let text = CheckedBlock::check(&stored, &part.name).unwrap().unpack(&form, 4096).unwrap();
+            Some(MachineDescription::parse(&text).unwrap())
+        };
+        archive.machine = MachineSource::Given(machine(2));
+        let first = archive.publish(&target, 1, &disk(&[1, 2], 0), &options(1)).unwrap();
+        // Two blocks, a page, the root, the machine, and an empty profile, which packs nothing.
+        assert_eq!((first.object_count, first.images[0].packed_count), (6, None));
+        archive.machine = MachineSource::Earlier;
+        let second = archive.publish(&target, 2, &disk(&[1, 3], 0), &options(2)).unwrap();
+        assert_eq!((second.object_count, second.images[0].packed_count), (3, None));
+        assert_eq!(described(&target), Some(machine(2)));
+        // The same image with another machine, and then without one.
+        archive.machine = MachineSource::Given(machine(3));
+        let other = archive.publish(&target, 2, &disk(&[1, 3], 0), &options(3)).unwrap();
+        assert_eq!((other.object_count, other.listed_count, described(&target)), (1, 2, Some(machine(3))));
+        assert!(archive.publish(&target, 2, &disk(&[1, 3], 0), &options(4)).unwrap().images[0].was_there);
+        assert_eq!(check(&target).finding_count, 0);
+        archive.machine = MachineSource::None;
+        archive.publish(&target, 3, &disk(&[1, 3], 0), &options(5)).unwrap();
+        assert_eq!((described(&target), newest_image(&target).profile), (None, None));
+        // A prune keeps the machines of listed images.
+        let keys = [signers(1)[0].key()];
+        PrunePlan::new(&target, &keys, &all_forms(), Timestamp(9 * DAY), 0).unwrap().apply(&target).unwrap();
+        assert_eq!(check(&target).finding_count, 0);
+    }
 }
 
 /// Options of an encrypted edition.

@@ -68,6 +68,13 @@ pub struct PublishArgs {
     #[arg(long, value_name = "FILE|auto|none", default_value = "auto", value_parser = parse_profile)]
     pub profile: ProfileChoice,
 
+    /// The description of the machine that starts from the disk, for `attach --boot`
+    ///
+    /// `auto` is the memory, the number of processors, the firmware, the board and the bus that the
+    /// snapshot knows, or else the description of the newest published image of the same name.
+    #[arg(long, value_name = "FILE|auto|none", default_value = "auto", value_parser = parse_machine)]
+    pub machine: MachineChoice,
+
     /// The objects of these snapshots: `packs`, or `files`, with each block in a file of its own
     ///
     /// With `files`, nothing is packed, and blocks that an earlier edition has in packs are
@@ -173,6 +180,23 @@ pub enum ProfileChoice {
     Auto,
     None,
     File(PathBuf),
+}
+
+/// The machine that `publish --machine` names.
+#[derive(Debug, Clone)]
+pub enum MachineChoice {
+    Auto,
+    None,
+    File(PathBuf),
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "clap wants a result")]
+fn parse_machine(text: &str) -> Result<MachineChoice, std::convert::Infallible> {
+    Ok(match text {
+        "auto" => MachineChoice::Auto,
+        "none" => MachineChoice::None,
+        file => MachineChoice::File(file.into()),
+    })
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "clap wants a result")]

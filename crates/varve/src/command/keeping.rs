@@ -14,6 +14,7 @@ mod paper_key;
 pub mod profile;
 pub mod prune;
 pub mod publish;
+mod published_machine;
 pub mod reindex;
 pub mod repair;
 mod replica_shrinking;

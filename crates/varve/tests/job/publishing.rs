@@ -11,7 +11,9 @@ use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
 use varve_archive::image::ServedImage;
-use varve_edition::ObjectName;
+use varve_edition::{
+    BlockForm, CheckedBlock, EditionHead, MACHINE_DESCRIPTION_BYTES_MAX, MachineDescription, ObjectName,
+};
 use varve_machine::{NbdDisk, NbdDiskOptions};
 
 use crate::sandbox::{Sandbox, copy_folder, json_lines, noise, python};
@@ -425,6 +427,22 @@ fn the_golden_encrypted_publication_is_read_and_continued() {
     assert_eq!((&edition["serial"], &edition["images"]), (&4.into(), &4.into()));
     let checked = sandbox.json([&verify[..], &keys].concat()).remove(0);
     assert_eq!((&checked["damaged"], &checked["images"]), (&0.into(), &4.into()));
+}
+
+/// An edition with the description of a machine, as `fixtures/make-golden` has made it once.
+#[test]
+fn the_golden_description_of_a_machine_is_read() {
+    let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/publication-v1"));
+    let key = key_in_file(&golden.join("described-publication.publisher.key"));
+    let folder = golden.join("described-publication");
+    let head = fs::read(folder.join("head")).unwrap();
+    let opened = EditionHead::open(&head, &[key.parse().unwrap()]).unwrap();
+    let part = opened.head.fields().images[0].machine.unwrap();
+    let stored = fs::read(folder.join(part.name.path())).unwrap();
+    let block = CheckedBlock::check(&stored, &part.name).unwrap();
+    let text = block.unpack(&BlockForm::Plain, MACHINE_DESCRIPTION_BYTES_MAX).unwrap();
+    assert_eq!(text, fs::read(golden.join("described-publication.expected")).unwrap());
+    assert_eq!(MachineDescription::parse(&text).unwrap().to_text().as_bytes(), text);
 }
 
 fn key_in_file(file: &Path) -> String {

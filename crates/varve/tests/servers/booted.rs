@@ -203,3 +203,42 @@ fn writes_of_a_machine_are_discarded_or_kept_in_an_overlay() {
     assert!(usage(&["--nbd", "unix:nbd", "--boot"]).contains("cannot be used with --nbd"));
     assert!(usage(&["--fill", "--overlay", "changes"]).contains("--boot"));
 }
+
+#[test]
+fn an_encrypted_disk_starts_as_the_machine_that_its_edition_describes() {
+    let name = "an_encrypted_disk_starts_as_the_machine_that_its_edition_describes";
+    if !has(QEMU) {
+        println!("skipped as {QEMU} is not installed: {name}");
+        return;
+    }
+    let office = Sandbox::encrypted();
+    office.snapshot_bytes("disk", &bootable("START ? IS UP", Says::OnItsConsole));
+    let www = office.arg("www");
+    let publish = ["publish", "disk", &www, "--key", "publisher.key", "--encrypt", "disk.content"];
+    let describe = |text: &str| {
+        fs::write(office.path("machine"), text).unwrap();
+        [&publish[..], &["--machine", "machine"]].concat()
+    };
+    let hostile = describe("varve machine 1\nboard = q35 -drive file=/etc/shadow\n");
+    let stderr = office.fails(1, hostile);
+    assert!(stderr.contains("a board is pc or q35"), "{stderr}");
+    let small = describe("varve machine 1\nmemory = 100663296\ncpus = 2\nbus = ide\n");
+    let published = office.json(small);
+    let address = format!("{www}/#{}", published[1]["key"].as_str().unwrap());
+    let boot = |more: &[&str]| {
+        let mut command = office.command();
+        command.args(["attach", &address, "disk", "--content-key", "disk.content", "--no-cache", "--boot"]);
+        command.args(["--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]).args(more);
+        let run = Run::new(command.output().unwrap());
+        assert!(run.code == Some(0), "{}{}", run.text(), run.stderr);
+        run
+    };
+    let run = boot(&[]);
+    assert!(run.stderr.contains(": 96.0 MiB of memory, BIOS"), "{}", run.stderr);
+    let run = boot(&["--machine-memory", "160M", "--bus", "virtio"]);
+    assert!(run.stderr.contains(": 160 MiB of memory"), "{}", run.stderr);
+    // The next image has the same machine without a word about it.
+    office.snapshot_bytes("disk", &bootable("START ? IS UP", Says::OnItsConsole));
+    office.json(publish);
+    assert!(boot(&[]).stderr.contains(": 96.0 MiB of memory"));
+}

@@ -15,8 +15,9 @@ use varve_edition::{
     BlockForm, EditionContentKey, EditionSigner, ImageCipher, ObjectName, OpenHeadError, PublicationAddress,
 };
 use varve_publish::{
-    ImageToPublish, ProfileSource, PruneError, PrunePlan, PublicationLayout, PublishError, PublishOptions,
-    PublishReport, Publisher, ReadPublicationError, RetiredObject, check_publication, open_head,
+    ImageToPublish, MachineSource, ProfileSource, PruneError, PrunePlan, PublicationLayout, PublishError,
+    PublishOptions, PublishReport, Publisher, ReadPublicationError, RetiredObject, check_publication,
+    open_head,
 };
 use varve_remote::Target;
 use varve_session::{NamedBy, UsageError, WithHint, target};
@@ -27,8 +28,9 @@ use zeroize::Zeroizing;
 use super::content_key::{KEY_FILE_BYTES_MAX, block_forms, read_content_key};
 use super::moved_profile::ArchivedDiskMover;
 use super::profile::read_profile;
+use super::published_machine::{machine_of, read_machine};
 use super::transfer_progress::TransferProgress;
-use crate::arguments::{LayoutChoice, ProfileChoice, PublishArgs};
+use crate::arguments::{LayoutChoice, MachineChoice, ProfileChoice, PublishArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -45,7 +47,12 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
         ProfileChoice::None => ProfileSource::None,
         ProfileChoice::File(file) => ProfileSource::Given(read_profile(file)?),
     };
-    let disks = args.snapshots.iter().map(|name| disk(choice.named(name)?, &profile));
+    let machine = match &args.machine {
+        MachineChoice::Auto => None,
+        MachineChoice::None => Some(MachineSource::None),
+        MachineChoice::File(file) => Some(MachineSource::Given(read_machine(file)?)),
+    };
+    let disks = args.snapshots.iter().map(|name| disk(choice.named(name)?, &profile, machine));
     let disks = disks.collect::<Result<Vec<_>>>()?;
     let archived: Vec<Entry> = archive.snapshots().iter().filter_map(image_entry).collect();
     let there = invocation.session.target(&args.target, NamedBy::User, args.limit_rate)?;
@@ -144,12 +151,24 @@ fn image_entry(snapshot: &Snapshot) -> Option<Entry> {
     }
 }
 
-fn disk(snapshot: &Snapshot, profile: &ProfileSource) -> Result<ImageToPublish> {
+/// Returns a disk with the given machine, or the one that the snapshot knows.
+fn disk(
+    snapshot: &Snapshot,
+    profile: &ProfileSource,
+    machine: Option<MachineSource>,
+) -> Result<ImageToPublish> {
     let Some(entry) = image_entry(snapshot) else {
         let name = show::name(snapshot.name.as_bytes());
         bail!(UsageError(format!("{name} is a folder: only images of disks can be published")));
     };
-    Ok(ImageToPublish { name: snapshot.name.clone(), time: snapshot.time, entry, profile: profile.clone() })
+    let machine = machine.unwrap_or_else(|| {
+        let machine = snapshot.machine.as_ref();
+        machine.map_or(MachineSource::Earlier, |machine| {
+            MachineSource::Given(machine_of(machine, snapshot.id, entry.size()))
+        })
+    });
+    let (name, time) = (snapshot.name.clone(), snapshot.time);
+    Ok(ImageToPublish { name, time, entry, profile: profile.clone(), machine })
 }
 
 /// Reads a key file, and makes it if it is missing.
@@ -260,9 +279,9 @@ fn hint(error: &PublishError) -> Option<&'static str> {
         PublishError::OtherContentKey { .. } => Some(
             "give its content key with --encrypt; if readers shall need another one from now on, --change-encryption",
         ),
-        PublishError::EarlierProfile { .. } => {
-            Some("give that key with --content-key, or a profile with --profile FILE, or --profile none")
-        }
+        PublishError::EarlierProfile { .. } => Some(
+            "give that key with --content-key, or other ones with --profile FILE|none and --machine FILE|none",
+        ),
         _ => None,
     }
 }

@@ -15,14 +15,18 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use varve_archive::{Firmware, Machine};
 use varve_attach::{
     AccessLog, AttachedEdition, BlockSupply, CacheBudget, ChooseImageError, EditionOpener, FetchSettings,
     FillReport, OpenCacheError, OpenEditionError, PublicationServer, PublishedDisk, ReadDiskError,
     StoredCache, TrustError, TrustRules, TrustWarning, choose_image, fill_cache, prefetch_profile,
-    published_profile,
+    published_machine, published_profile,
 };
-use varve_edition::{BlockForm, DiskProfile, EditionKey, ImageCipher, PublishedImage};
-use varve_machine::boot::Bus;
+use varve_edition::{
+    BlockForm, DescribedBoard, DescribedBus, DescribedFirmware, DiskProfile, EditionKey, ImageCipher,
+    MachineDescription, PublishedImage,
+};
+use varve_machine::boot::{Bus, Hardware};
 use varve_serve::fuse::{self, Mounted};
 use varve_serve::nbd::{Endpoint, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk};
 use varve_serve::published::{PublishedExport, PublishedFolder};
@@ -32,7 +36,7 @@ use varve_world::{Clock, RealClock, RealStorage, Storage};
 use self::access_file::AccessFile;
 use self::newer_edition::{EditionSerials, NewerEditionWatch};
 use super::boot::machine_run::{self, BootDrive, DriveWrites, MachineStarter};
-use super::serve::{memory_within, nbd_address, not_listening, unnamed_file};
+use super::serve::{memory_of_this_machine, memory_within, nbd_address, not_listening, unnamed_file};
 use crate::arguments::{AttachArgs, ProfileChoice};
 use crate::command::keeping::content_key::{KEY_FILE_BYTES_MAX, read_content_key};
 use crate::command::keeping::profile::{NewProfile, read_profile};
@@ -44,6 +48,8 @@ use crate::{moment, say, show};
 const LOOK: Duration = Duration::from_millis(100);
 /// The last blocks on their way are kept if they come within this time.
 const LAST_FETCHES: Duration = Duration::from_millis(500);
+/// The memory of a machine without a description, and a description may always have as much.
+const LEAST_MACHINE_MEMORY: u64 = 2 << 30;
 const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 1 << 30];
 
 pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome> {
@@ -367,6 +373,7 @@ fn profile(args: &AttachArgs, disk: &PublishedDisk) -> Result<Option<DiskProfile
                 return Ok(None);
             };
             match published_profile(disk.source(), part) {
+                Ok(Some(profile)) if profile.reads().is_empty() => return Ok(None),
                 Ok(Some(profile)) => profile,
                 Ok(None) => bail!("the profile of the edition is invalid: attach with --profile none"),
                 Err(error) => {
@@ -440,19 +447,76 @@ fn machine(
     export: Arc<dyn ServedDisk>,
     recorded: Option<Arc<RecordedDisk>>,
 ) -> Result<MachineStarter> {
-    let hardware = machine_run::hardware(&args.machine, args.machine_memory, None, Arc::clone(disk) as _);
+    let described = described_machine(disk);
+    let hardware = hardware(args, &described, disk);
     let (drive, writes) = match kept_overlay(args, disk.image(), &export)? {
         Some(overlay) => (overlay, DriveWrites::InDisk),
         None => (export, DriveWrites::Discarded),
     };
     let drive = BootDrive {
         export: disk.image().root.name.to_string(),
-        bus: args.machine.bus.map_or(Bus::Virtio, machine_run::bus_of),
+        bus: args.machine.bus.map_or_else(|| described_bus(&described), machine_run::bus_of),
         boot_index: 1,
         disk: drive,
         writes,
     };
     MachineStarter::new(hardware, vec![drive], args.overlay.clone(), recorded, nbd_settings())
+}
+
+/// Returns what the edition says about the machine of its disk. Without it the disk is started all
+/// the same.
+fn described_machine(disk: &PublishedDisk) -> MachineDescription {
+    let Some(part) = &disk.image().machine else { return MachineDescription::default() };
+    let reason = match published_machine(disk.source(), part) {
+        Ok(Ok(machine)) => return machine,
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    remark!("varve: the description of the machine is not used: {reason}");
+    MachineDescription::default()
+}
+
+/// Returns the hardware that the edition describes, overridden by the arguments. The publisher
+/// cannot take more than half of the memory of this machine.
+fn hardware(args: &AttachArgs, described: &MachineDescription, disk: &Arc<PublishedDisk>) -> Hardware {
+    let memory = described.memory.map(|memory| bounded_memory(memory, memory_of_this_machine()));
+    if args.machine_memory.is_none() && memory < described.memory {
+        remark!(
+            "varve: the machine had {} of memory, and gets half of that of this one; --machine-memory gives it more",
+            show::bytes(described.memory.unwrap_or_default())
+        );
+    }
+    let machine = Machine {
+        memory: memory.unwrap_or(LEAST_MACHINE_MEMORY),
+        cpu_count: described.cpu_count.unwrap_or(1),
+        firmware: match described.firmware {
+            None => Firmware::Unknown,
+            Some(DescribedFirmware::Bios) => Firmware::Bios,
+            Some(DescribedFirmware::Uefi) => Firmware::Uefi,
+        },
+        board: match described.board {
+            None => String::new(),
+            Some(DescribedBoard::Pc) => "pc".into(),
+            Some(DescribedBoard::Q35) => "q35".into(),
+        },
+        ..Machine::default()
+    };
+    machine_run::hardware(&args.machine, args.machine_memory, Some(&machine), Arc::clone(disk) as _)
+}
+
+/// Returns the described memory, but at most half of that of this machine, or 2 GiB.
+fn bounded_memory(described: u64, own: u64) -> u64 {
+    described.min((own / 2).max(LEAST_MACHINE_MEMORY))
+}
+
+fn described_bus(described: &MachineDescription) -> Bus {
+    match described.bus {
+        None | Some(DescribedBus::Virtio) => Bus::Virtio,
+        Some(DescribedBus::Ide) => Bus::Ide,
+        Some(DescribedBus::Sata) => Bus::Sata,
+        Some(DescribedBus::Scsi) => Bus::Scsi,
+        Some(DescribedBus::Nvme) => Bus::Nvme,
+    }
 }
 
 fn mount(place: &str, folder: &Path, disk: &Arc<PublishedDisk>) -> Result<Mounted> {
@@ -541,4 +605,17 @@ fn fill_beside(
     };
     std::thread::Builder::new().name("fill".into()).spawn(fill)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publisher_cannot_take_all_memory() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(bounded_memory(GIB, 64 * GIB), GIB);
+        assert_eq!(bounded_memory(16 << 40, 64 * GIB), 32 * GIB);
+        assert_eq!(bounded_memory(16 << 40, GIB), LEAST_MACHINE_MEMORY);
+    }
 }

@@ -308,11 +308,13 @@ fn memory(args: &ServeArgs) -> u64 {
 
 /// Returns the size of a cache: as requested, or a part of the machine's memory within bounds.
 pub(super) fn memory_within(requested: Option<u64>, [least, most]: [u64; 2]) -> u64 {
-    requested.unwrap_or_else(|| {
-        let system = rustix::system::sysinfo();
-        let bytes = (system.totalram as u64).saturating_mul(system.mem_unit.into());
-        (bytes / MEMORY_SHARE).clamp(least, most)
-    })
+    requested.unwrap_or_else(|| (memory_of_this_machine() / MEMORY_SHARE).clamp(least, most))
+}
+
+/// Returns the memory of this machine in bytes.
+pub(super) fn memory_of_this_machine() -> u64 {
+    let system = rustix::system::sysinfo();
+    (system.totalram as u64).saturating_mul(system.mem_unit.into())
 }
 
 /// Reads the TLS identity of a front end, and the authority that must sign its clients'
