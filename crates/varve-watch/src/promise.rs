@@ -72,8 +72,45 @@ pub struct JudgedPromise {
     pub state: PromiseState,
     /// The figure that the limit is for, if it is known.
     pub figure: Option<Duration>,
-    /// The figure in words, and the reason if the promise is not kept.
+    /// The figure in words, and the reason if the promise is not kept. It has no name of an
+    /// archived file, and may leave the machine.
     pub text: String,
+    /// More about the reason, such as the names of files and the messages of programs. It stays on
+    /// the machine unless its owner allows it to leave.
+    pub detail: Option<String>,
+}
+
+impl JudgedPromise {
+    /// A promise with a state that follows from something else than an age.
+    #[must_use]
+    pub fn new(
+        kind: PromiseKind,
+        subject: &str,
+        limit: Option<Duration>,
+        state: PromiseState,
+        text: impl Into<String>,
+    ) -> Self {
+        let (subject, text) = (subject.to_owned(), text.into());
+        Self { kind, subject, limit, state, figure: None, text, detail: None }
+    }
+
+    /// Returns the promise with more about its reason.
+    #[must_use]
+    pub fn with_detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..self }
+    }
+}
+
+impl PromiseState {
+    /// Returns the name for programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Broken => "broken",
+            Self::Unknown => "unknown",
+            Self::Kept => "ok",
+        }
+    }
 }
 
 /// Judges a promise about an age. `since` is the moment from which the age counts; `None` if it
@@ -95,7 +132,7 @@ pub fn judge_age(
         None => never.to_owned(),
     };
     let state = if is_kept { PromiseState::Kept } else { PromiseState::Broken };
-    JudgedPromise { kind, subject: subject.to_owned(), limit: Some(limit), state, figure, text }
+    JudgedPromise { figure, ..JudgedPromise::new(kind, subject, Some(limit), state, text) }
 }
 
 /// Judges the promise about free space: whether `free_bytes` last for `limit` if the store grows by
@@ -123,15 +160,8 @@ pub fn judge_room(
         }
         Some(_) => format!("the free space lasts for {days} days at the growth of the last 60 days"),
     };
-    let subject = subject.to_owned();
-    JudgedPromise {
-        kind: PromiseKind::RoomFor,
-        subject,
-        limit: Some(limit),
-        state,
-        figure: Some(lasts),
-        text,
-    }
+    let judged = JudgedPromise::new(PromiseKind::RoomFor, subject, Some(limit), state, text);
+    JudgedPromise { figure: Some(lasts), ..judged }
 }
 
 #[cfg(test)]

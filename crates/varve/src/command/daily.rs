@@ -1,14 +1,14 @@
 //! Daily work by a configuration: what is due, what is done, and which promises hold.
 //!
-//! Read first: `jobs.rs` (the jobs of a configuration), `facts.rs` (what the archive says) and
+//! Read first: `jobs.rs` (the jobs of a configuration), `status.rs` (what the archive says) and
 //! `run.rs`. The decisions are in the crate `varve-watch`.
 
 mod config_file;
-mod facts;
 mod hooks;
 mod job_history;
 mod jobs;
 mod machine_state;
+mod open_store;
 mod program_run;
 mod retention;
 mod sentences;

@@ -9,8 +9,8 @@ use varve_watch::{ConfiguredSource, DailyConfig, ReplicaTrigger, SourceWhat, sho
 use varve_world::{Clock, RealClock, Timestamp};
 
 use super::config_file::LoadedConfig;
-use super::facts;
 use super::jobs::{DailyJob, JobKind, jobs};
+use super::open_store;
 use super::retention;
 use super::sentences::title;
 use crate::arguments::{ConfigCheckArgs, ConfigCommand};
@@ -66,7 +66,7 @@ fn forgets_today(
 ) -> BTreeMap<String, (usize, usize)> {
     let mut forgets = BTreeMap::new();
     for (store_name, store) in &loaded.config.stores {
-        let found = loaded.session(invocation, store).and_then(|session| facts::read(&session));
+        let found = loaded.session(invocation, store).and_then(|session| open_store::read(&session));
         let Ok(Some(found)) = found else { continue };
         for job in jobs(loaded).iter().filter(|job| job.store_name == store_name) {
             let Some(source) = job.source.filter(|source| !source.keep.is_empty()) else { continue };

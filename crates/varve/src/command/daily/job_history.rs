@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
+use varve_daily::{StoreFacts, is_of_source, store_mark};
 use varve_session::StoreLocation;
 use varve_watch::JobHistory;
 use varve_world::Timestamp;
 
 use super::config_file::LoadedConfig;
-use super::facts;
-use super::jobs::{DailyJob, JobKind, is_of_source};
+use super::jobs::{DailyJob, JobKind};
+use super::open_store;
 use crate::invocation::Invocation;
 
 /// The number of newest times that are kept of each history.
@@ -55,11 +56,11 @@ impl Histories {
                 Ok(StoreLocation::Folder(folder)) => folder,
                 _ => continue,
             };
-            let mark = facts::mark_of(&folder);
+            let mark = store_mark(&folder);
             if mark.is_some() && self.stores.get(name).map(|record| &record.mark) == mark.as_ref() {
                 continue;
             }
-            match (mark, facts::read(&session)) {
+            match (mark, open_store::read(&session)) {
                 (Some(mark), Ok(found)) => {
                     self.stores.insert(name.clone(), StoreRecord::new(mark, loaded, name, found.as_ref()));
                 }
@@ -143,11 +144,14 @@ impl Histories {
 }
 
 impl StoreRecord {
-    fn new(mark: String, loaded: &LoadedConfig, store_name: &str, found: Option<&facts::StoreFacts>) -> Self {
+    fn new(mark: String, loaded: &LoadedConfig, store_name: &str, found: Option<&StoreFacts>) -> Self {
         let Some(found) = found else { return Self { mark, ..Self::default() } };
         let mut sources = BTreeMap::new();
         for (name, source) in loaded.config.sources.iter().filter(|(_, source)| source.store == store_name) {
-            let own = found.snapshots.iter().filter(|snapshot| is_of_source(loaded, name, source, snapshot));
+            let own = found
+                .snapshots
+                .iter()
+                .filter(|snapshot| is_of_source(&loaded.config, &loaded.host, (name, source), snapshot));
             let mut times: Vec<_> = own.map(|snapshot| snapshot.time).collect();
             keep_newest(&mut times);
             sources.insert(name.clone(), times);

@@ -1,12 +1,11 @@
 //! The jobs of a configuration.
 
 use varve_watch::{
-    ConfiguredReplica, ConfiguredSource, ConfiguredStore, ReplicaTrigger, RunConditions, SourceWhat,
-    Timetable, spread_offset,
+    ConfiguredReplica, ConfiguredSource, ConfiguredStore, ReplicaTrigger, RunConditions, Timetable,
+    spread_offset,
 };
 
 use super::config_file::LoadedConfig;
-use super::facts::SnapshotFact;
 
 /// The kinds of jobs, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,32 +97,4 @@ pub fn jobs(loaded: &LoadedConfig) -> Vec<DailyJob<'_>> {
         }
     }
     jobs
-}
-
-/// Reports whether this machine took a snapshot of a source.
-pub fn is_of_source(
-    loaded: &LoadedConfig,
-    source_name: &str,
-    source: &ConfiguredSource,
-    snapshot: &SnapshotFact,
-) -> bool {
-    snapshot.host == loaded.host && is_series_of(loaded, source_name, source, &snapshot.name)
-}
-
-/// Reports whether the snapshots of a source have this name. Those of a machine have the names of
-/// its drives after its own.
-pub fn is_series_of(
-    loaded: &LoadedConfig,
-    source_name: &str,
-    source: &ConfiguredSource,
-    series: &str,
-) -> bool {
-    match &source.what {
-        SourceWhat::Command { name, .. } => series == name,
-        SourceWhat::Machine(_) => {
-            let is_drive = series.strip_prefix(source_name).is_some_and(|rest| rest.starts_with('-'));
-            is_drive && !loaded.config.sources.contains_key(series)
-        }
-        _ => series == source_name,
-    }
 }

@@ -3,13 +3,12 @@
 use anyhow::{Result, bail};
 use varve_archive::retention::{Dated, RetentionPolicy, RetentionRule, RetentionZone, judge};
 use varve_block::with_causes;
+use varve_daily::{StoreFacts, is_of_source};
 use varve_session::UsageError;
 use varve_watch::ConfiguredSource;
 use varve_world::Timestamp;
 
 use super::config_file::LoadedConfig;
-use super::facts::StoreFacts;
-use super::jobs::is_of_source;
 
 /// Checks the rules of retention, whose spans the crate of the archive reads.
 ///
@@ -55,7 +54,10 @@ pub fn would_forget(
     now: Timestamp,
 ) -> Result<(usize, usize)> {
     let policy = policy(loaded, source)?;
-    let own = found.snapshots.iter().filter(|snapshot| is_of_source(loaded, name, source, snapshot));
+    let own = found
+        .snapshots
+        .iter()
+        .filter(|snapshot| is_of_source(&loaded.config, &loaded.host, (name, source), snapshot));
     let dated: Vec<Dated> = own.map(|snapshot| snapshot.dated.clone()).collect();
     let verdicts = judge(&dated, &policy, now);
     Ok((verdicts.iter().filter(|verdict| !verdict.is_kept()).count(), dated.len()))

@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use varve_block::with_causes;
+use varve_daily::is_of_source;
 use varve_session::{Interrupted, UsageError};
 use varve_watch::{ConfiguredSource, SourceWhat, age};
 use varve_world::{Clock, RealClock};
 
 use super::config_file::{LoadedConfig, store_options};
-use super::facts;
 use super::hooks::{self, HookEnd, OnSignal};
 use super::job_history::Histories;
-use super::jobs::{DailyJob, JobKind, is_of_source, jobs};
+use super::jobs::{DailyJob, JobKind, jobs};
+use super::open_store;
 use super::program_run;
 use super::retention;
 use super::sentences::{JobDecision, decide, title};
@@ -402,10 +403,11 @@ impl DailyRun<'_> {
             return Ok(Vec::new());
         }
         let session = self.loaded.session(self.invocation, job.store)?;
-        let found =
-            facts::read(&session)?.context("this key cannot read the snapshots, so it cannot judge them")?;
+        let found = open_store::read(&session)?
+            .context("this key cannot read the snapshots, so it cannot judge them")?;
         let series = |(name, source): (&String, _)| {
-            let own = found.snapshots.iter().filter(|one| is_of_source(self.loaded, name, source, one));
+            let (config, host) = (&self.loaded.config, self.loaded.host.as_str());
+            let own = found.snapshots.iter().filter(|one| is_of_source(config, host, (name, source), one));
             (source, own.map(|one| one.name.clone()).collect::<BTreeSet<_>>())
         };
         Ok(judged.into_iter().map(series).filter(|(_, names)| !names.is_empty()).collect())

@@ -7,15 +7,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use anyhow::Result;
 use varve_archive::retention::Dated;
 use varve_archive::{Archive, SnapshotId};
-use varve_session::CommandSession;
-use varve_store::Permission;
+use varve_log::OpenLogError;
 use varve_upkeep::Checker;
 use varve_world::Timestamp;
 
 /// A snapshot, as far as daily work is concerned.
+#[derive(Debug, Clone)]
 pub struct SnapshotFact {
     pub id: SnapshotId,
     pub name: String,
@@ -28,6 +27,7 @@ pub struct SnapshotFact {
 }
 
 /// The facts about a store.
+#[derive(Debug, Clone, Default)]
 pub struct StoreFacts {
     pub snapshots: Vec<SnapshotFact>,
     /// The ends of undo of the forgotten snapshots whose data is still kept.
@@ -41,39 +41,34 @@ pub struct StoreFacts {
     pub lost_block_count: usize,
 }
 
-/// Reads the facts about a store; `None` if its key must not read.
-///
-/// # Errors
-/// When the store does not open.
-pub fn read(session: &CommandSession) -> Result<Option<StoreFacts>> {
-    let archive = session.check()?;
-    if !archive.store().role().allows(Permission::Read) {
-        return Ok(None);
+impl StoreFacts {
+    /// Reads the facts of an archive whose key may read. `folder` is that of the store, unless it
+    /// is at a server.
+    ///
+    /// # Errors
+    /// [`OpenLogError`] when its arenas cannot be listed.
+    pub fn read(archive: &Archive, folder: Option<&Path>) -> Result<Self, OpenLogError> {
+        let store = archive.store();
+        let checker = Checker::of(store);
+        let ids = store.arenas()?;
+        let readings = checker.readings(&checker.audit(), &ids);
+        let born = |id: &varve_log::ArenaId| {
+            folder.and_then(|folder| birth(&folder.join(id.file_name().to_string()))).unwrap_or(Timestamp(0))
+        };
+        Ok(Self {
+            snapshots: snapshot_facts(archive),
+            undo_ends: archive.trash().iter().map(|trashed| trashed.undo_until).collect(),
+            read_since: readings.iter().map(|(id, read)| read.unwrap_or_else(|| born(id))).collect(),
+            readings: readings.iter().filter_map(|(_, read)| *read).collect(),
+            damaged_arena_count: checker.damaged_arenas().len(),
+            lost_block_count: archive.losses().blocks().filter(|block| block.accepted.is_none()).count(),
+        })
     }
-    let folder = session.store_folder().ok();
-    facts_of(&archive, folder.as_deref()).map(Some)
-}
-
-fn facts_of(archive: &Archive, folder: Option<&Path>) -> Result<StoreFacts> {
-    let store = archive.store();
-    let checker = Checker::of(store);
-    let ids = store.arenas()?;
-    let readings = checker.readings(&checker.audit(), &ids);
-    let born = |id: &varve_log::ArenaId| {
-        folder.and_then(|folder| birth(&folder.join(id.file_name().to_string()))).unwrap_or(Timestamp(0))
-    };
-    Ok(StoreFacts {
-        snapshots: snapshots(archive),
-        undo_ends: archive.trash().iter().map(|trashed| trashed.undo_until).collect(),
-        read_since: readings.iter().map(|(id, read)| read.unwrap_or_else(|| born(id))).collect(),
-        readings: readings.iter().filter_map(|(_, read)| *read).collect(),
-        damaged_arena_count: checker.damaged_arenas().len(),
-        lost_block_count: archive.losses().blocks().filter(|block| block.accepted.is_none()).count(),
-    })
 }
 
 /// Returns the snapshots of an archive.
-pub fn snapshots(archive: &Archive) -> Vec<SnapshotFact> {
+#[must_use]
+pub fn snapshot_facts(archive: &Archive) -> Vec<SnapshotFact> {
     let fact = |snapshot: &varve_archive::Snapshot| SnapshotFact {
         id: snapshot.id,
         name: snapshot.name.clone(),
@@ -100,7 +95,8 @@ fn birth(file: &Path) -> Option<Timestamp> {
 
 /// Returns a text that changes whenever something is written to a store in this folder, or `None`
 /// if there is none. It costs a look at the names, lengths and times of its files.
-pub fn mark_of(folder: &Path) -> Option<String> {
+#[must_use]
+pub fn store_mark(folder: &Path) -> Option<String> {
     let mut hasher = DefaultHasher::new();
     let mut names: Vec<_> =
         fs::read_dir(folder.join("arenas")).ok()?.flatten().map(|entry| entry.path()).collect();

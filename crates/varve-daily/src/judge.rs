@@ -1,0 +1,324 @@
+//! Judges the promises about a store, its sources and its replicas.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use varve_archive::SnapshotId;
+use varve_block::visible;
+use varve_watch::{
+    ConfiguredReplica, DailyConfig, JudgedPromise, PromiseKind, PromiseState, age, judge_age, judge_room,
+    show_time_span,
+};
+use varve_world::Timestamp;
+
+use crate::facts::{SnapshotFact, StoreFacts};
+use crate::series::{is_of_source, is_series_of};
+
+/// The growth of a store is taken from this time.
+const GROWTH_TIME: Duration = Duration::from_secs(60 * 86_400);
+/// A shorter history says too little about growth.
+const GROWTH_TIME_MIN: Duration = Duration::from_secs(86_400);
+/// A snapshot that is dated later than this shows a wrong clock.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(300);
+/// A series without a source is noted once its newest snapshot is older than this.
+const ORPHAN_AGE: Duration = Duration::from_secs(7 * 86_400);
+
+/// The settings and the moment by which promises are judged.
+#[derive(Clone, Copy)]
+pub struct JudgeContext<'a> {
+    pub config: &'a DailyConfig,
+    /// The name of this machine in snapshots.
+    pub host: &'a str,
+    pub now: Timestamp,
+    /// Formats a time for people.
+    pub show_moment: fn(Timestamp) -> String,
+}
+
+/// A store as it is found.
+#[derive(Debug, Clone)]
+pub enum StoreView {
+    Open(Box<OpenStoreView>),
+    /// The store opens, but its key may not read.
+    WriteOnly,
+    /// The store does not open.
+    Closed {
+        error: String,
+    },
+}
+
+/// An open store, and its surroundings.
+#[derive(Debug, Clone, Default)]
+pub struct OpenStoreView {
+    pub facts: StoreFacts,
+    /// The free bytes of its file system, or why they are not known; `None` at a server.
+    pub free_bytes: Option<Result<u64, String>>,
+    /// Its replicas by their names in the configuration.
+    pub replicas: BTreeMap<String, ReplicaView>,
+}
+
+/// A replica as it is found.
+#[derive(Debug, Clone)]
+pub struct ReplicaView {
+    pub held: HeldSnapshots,
+    /// Why it does not open now; `None` if it does.
+    pub error: Option<String>,
+}
+
+/// The snapshots that a replica holds, as far as is known.
+#[derive(Debug, Clone)]
+pub enum HeldSnapshots {
+    Exactly(BTreeSet<SnapshotId>),
+    /// All up to this time, as an earlier run saw it.
+    UpTo(Timestamp),
+    /// It was never seen.
+    Unknown,
+}
+
+/// The promises about a store, with remarks about things that no promise covers.
+#[derive(Debug, Clone, Default)]
+pub struct StatusReport {
+    /// The broken promises come first.
+    pub promises: Vec<JudgedPromise>,
+    pub notes: Vec<String>,
+}
+
+impl StatusReport {
+    /// Adds another report.
+    pub fn merge(&mut self, other: Self) {
+        self.promises.extend(other.promises);
+        self.notes.extend(other.notes);
+        self.promises.sort_by(|a, b| (a.state, a.kind, &a.subject).cmp(&(b.state, b.kind, &b.subject)));
+    }
+
+    /// Reports whether a promise has this state.
+    #[must_use]
+    pub fn has(&self, state: PromiseState) -> bool {
+        self.promises.iter().any(|promise| promise.state == state)
+    }
+}
+
+/// Judges the promises about a store, its sources and its replicas.
+#[must_use]
+pub fn judge_store(context: JudgeContext<'_>, name: &str, view: &StoreView) -> StatusReport {
+    let judge = StoreJudge { context, name };
+    let mut report = StatusReport::default();
+    report.merge(match view {
+        StoreView::Open(view) => judge.open(view),
+        StoreView::WriteOnly => {
+            let text = "this key may not read: ask on a machine whose key may";
+            judge.unreadable(PromiseState::Unknown, text, None)
+        }
+        StoreView::Closed { error } => {
+            judge.unreadable(PromiseState::Broken, "the store cannot be read", Some(error))
+        }
+    });
+    report
+}
+
+struct StoreJudge<'a> {
+    context: JudgeContext<'a>,
+    name: &'a str,
+}
+
+impl StoreJudge<'_> {
+    fn open(&self, view: &OpenStoreView) -> StatusReport {
+        let (now, limits, name) = (self.context.now, &self.context.config.promises, self.name);
+        let facts = &view.facts;
+        let mut judged = self.sources(facts);
+        judged.push(self.whole(facts));
+        judged.push(self.clock(facts));
+        if let Some(limit) = limits.verified_within {
+            let oldest = facts.read_since.iter().copied().min().unwrap_or(now);
+            let text = ("the part that was read longest ago was read or written", "");
+            judged.push(judge_age(PromiseKind::VerifiedWithin, name, limit, Some(oldest), now, text));
+        }
+        if let Some(limit) = limits.reclaimed_within {
+            let waiting = facts.undo_ends.iter().copied().filter(|end| *end <= now).min();
+            let kind = PromiseKind::ReclaimedWithin;
+            judged.push(match waiting {
+                Some(since) => {
+                    let text = ("space has waited to be freed since its undo ended", "");
+                    judge_age(kind, name, limit, Some(since), now, text)
+                }
+                None => kept(kind, name, Some(limit), "nothing waits to be freed"),
+            });
+        }
+        if let (Some(limit), Some(free)) = (limits.room_for, &view.free_bytes) {
+            judged.push(self.room(facts, free, limit));
+        }
+        if let Some(limit) = limits.replica_within {
+            let replica = |(name, _): (&String, _)| self.replica(name, view, limit);
+            judged.extend(self.own_replicas().map(replica));
+        }
+        StatusReport { promises: judged, notes: self.orphans(facts) }
+    }
+
+    /// Judges a store whose facts cannot be read: every promise about it has the state of the
+    /// store.
+    fn unreadable(&self, state: PromiseState, text: &str, error: Option<&String>) -> StatusReport {
+        let limits = &self.context.config.promises;
+        let first = JudgedPromise::new(PromiseKind::Store, self.name, None, state, text);
+        let first = JudgedPromise { detail: error.cloned(), ..first };
+        let follows = format!("the store {} cannot be read", self.name);
+        let other = |kind, subject: &str, limit: Option<Duration>| {
+            limit.map(|limit| JudgedPromise::new(kind, subject, Some(limit), state, follows.clone()))
+        };
+        let mut all = vec![first];
+        for (source_name, source) in self.own_sources() {
+            let limit = source.snapshot_within.or(limits.snapshot_within);
+            all.extend(other(PromiseKind::SnapshotWithin, source_name, limit));
+        }
+        for (replica_name, _) in self.own_replicas() {
+            all.extend(other(PromiseKind::ReplicaWithin, replica_name, limits.replica_within));
+        }
+        for (kind, limit) in [
+            (PromiseKind::VerifiedWithin, limits.verified_within),
+            (PromiseKind::ReclaimedWithin, limits.reclaimed_within),
+            (PromiseKind::RoomFor, limits.room_for),
+        ] {
+            all.extend(other(kind, self.name, limit));
+        }
+        StatusReport { promises: all, notes: Vec::new() }
+    }
+
+    fn own_sources(&self) -> impl Iterator<Item = (&String, &varve_watch::ConfiguredSource)> {
+        self.context.config.sources.iter().filter(|(_, source)| source.store == self.name)
+    }
+
+    fn own_replicas(&self) -> impl Iterator<Item = (&String, &ConfiguredReplica)> {
+        self.context.config.replicas.iter().filter(|(_, replica)| replica.of == self.name)
+    }
+
+    fn sources(&self, facts: &StoreFacts) -> Vec<JudgedPromise> {
+        let JudgeContext { config, host, now, .. } = self.context;
+        let mut judged = Vec::new();
+        for (name, source) in self.own_sources() {
+            let Some(limit) = source.snapshot_within.or(config.promises.snapshot_within) else { continue };
+            let is_own = |one: &&SnapshotFact| is_of_source(config, host, (name, source), one);
+            let own = facts.snapshots.iter().filter(is_own);
+            let newest = own.map(|snapshot| snapshot.time).filter(|time| *time <= now).max();
+            let text = ("the newest snapshot was taken", "there is no snapshot");
+            judged.push(judge_age(PromiseKind::SnapshotWithin, name, limit, newest, now, text));
+        }
+        judged
+    }
+
+    /// Notes the series of this machine that no source continues.
+    fn orphans(&self, facts: &StoreFacts) -> Vec<String> {
+        let JudgeContext { config, host, now, .. } = self.context;
+        let is_continued = |series: &str| {
+            self.own_sources().any(|(name, source)| is_series_of(config, (name, source), series))
+        };
+        let own = facts.snapshots.iter().filter(|snapshot| snapshot.host == host);
+        let mut newest: BTreeMap<&str, Timestamp> = BTreeMap::new();
+        for snapshot in own.filter(|snapshot| !is_continued(&snapshot.name)) {
+            let time = newest.entry(&snapshot.name).or_insert(snapshot.time);
+            *time = snapshot.time.max(*time);
+        }
+        let old = newest.into_iter().filter(|(_, time)| age(*time, now) >= ORPHAN_AGE);
+        old.map(|(series, time)| {
+            let (series, ago) = (visible(series), show_time_span(age(time, now)));
+            format!("no source continues {series} in {}: its newest snapshot is {ago} old", self.name)
+        })
+        .collect()
+    }
+
+    /// Judges whether the store is whole, as far as is known.
+    fn whole(&self, facts: &StoreFacts) -> JudgedPromise {
+        let text = match (facts.damaged_arena_count, facts.lost_block_count) {
+            (0, 0) => return kept(PromiseKind::Store, self.name, None, "no damage is known"),
+            (damaged, 0) => format!("{} damaged", counted(damaged, "arena")),
+            (0, lost) => format!("{} lost", counted(lost, "block")),
+            (damaged, lost) => {
+                format!("{} damaged, {} lost", counted(damaged, "arena"), counted(lost, "block"))
+            }
+        };
+        broken(PromiseKind::Store, self.name, None, format!("{text}: `varve repair` mends it"))
+    }
+
+    /// Snapshots from the future show that the clock was wrong, or is.
+    fn clock(&self, facts: &StoreFacts) -> JudgedPromise {
+        let (kind, limit) = (PromiseKind::Clock, Some(CLOCK_TOLERANCE));
+        let newest = facts.snapshots.iter().max_by_key(|snapshot| snapshot.time);
+        match newest.map(|snapshot| (snapshot, age(self.context.now, snapshot.time))) {
+            Some((snapshot, ahead)) if ahead > CLOCK_TOLERANCE => {
+                let text = format!(
+                    "{} has a snapshot of {}, {} ahead of this clock: the clock is wrong, or was",
+                    visible(&snapshot.name),
+                    (self.context.show_moment)(snapshot.time),
+                    show_time_span(ahead)
+                );
+                broken(kind, self.name, limit, text)
+            }
+            _ => kept(kind, self.name, limit, "no snapshot is from the future"),
+        }
+    }
+
+    fn room(&self, facts: &StoreFacts, free: &Result<u64, String>, limit: Duration) -> JudgedPromise {
+        let now = self.context.now;
+        let free = match free {
+            Ok(free) => *free,
+            Err(error) => {
+                let judged =
+                    broken(PromiseKind::RoomFor, self.name, Some(limit), "the free space is not known");
+                return judged.with_detail(error);
+            }
+        };
+        let past = facts.snapshots.iter().filter(|snapshot| snapshot.time <= now);
+        let oldest = past.clone().map(|snapshot| snapshot.time).min().unwrap_or(now);
+        let span = age(oldest, now).clamp(GROWTH_TIME_MIN, GROWTH_TIME);
+        let recent = past.filter(|snapshot| age(snapshot.time, now) <= span);
+        let grown = recent.fold(0_u64, |sum, snapshot| sum.saturating_add(snapshot.stored_bytes));
+        judge_room(self.name, limit, free, grown, span)
+    }
+
+    /// Judges a replica by the oldest snapshot of the store that it lacks.
+    fn replica(&self, name: &str, view: &OpenStoreView, limit: Duration) -> JudgedPromise {
+        let (kind, now) = (PromiseKind::ReplicaWithin, self.context.now);
+        let never = ReplicaView { held: HeldSnapshots::Unknown, error: None };
+        let replica = view.replicas.get(name).unwrap_or(&never);
+        let past = view.facts.snapshots.iter().filter(|snapshot| snapshot.time <= now);
+        let lacking: Vec<Timestamp> = match &replica.held {
+            HeldSnapshots::Exactly(held) => {
+                past.filter(|snapshot| !held.contains(&snapshot.id)).map(|snapshot| snapshot.time).collect()
+            }
+            HeldSnapshots::UpTo(known) => {
+                past.filter(|snapshot| snapshot.time > *known).map(|snapshot| snapshot.time).collect()
+            }
+            HeldSnapshots::Unknown => {
+                let judged = broken(kind, name, Some(limit), "it was never brought up to date");
+                return JudgedPromise { detail: replica.error.clone(), ..judged };
+            }
+        };
+        let mut judged = match lacking.iter().copied().min() {
+            None => kept(kind, name, Some(limit), "it has every snapshot"),
+            Some(oldest) => {
+                let lacks = format!("it lacks {}, the first taken", counted(lacking.len(), "snapshot"));
+                judge_age(kind, name, limit, Some(oldest), now, (&lacks, ""))
+            }
+        };
+        if replica.error.is_some() {
+            judged.text.push_str("; it cannot be reached now");
+            judged.detail.clone_from(&replica.error);
+        }
+        judged
+    }
+}
+
+fn kept(kind: PromiseKind, subject: &str, limit: Option<Duration>, text: &str) -> JudgedPromise {
+    JudgedPromise::new(kind, subject, limit, PromiseState::Kept, text)
+}
+
+fn broken(
+    kind: PromiseKind,
+    subject: &str,
+    limit: Option<Duration>,
+    text: impl Into<String>,
+) -> JudgedPromise {
+    JudgedPromise::new(kind, subject, limit, PromiseState::Broken, text)
+}
+
+/// Formats a count of things whose plural ends in `s`.
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
