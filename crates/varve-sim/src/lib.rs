@@ -1,5 +1,6 @@
 //! A simulated disk that keeps only what a real disk and its file system promise. It is for the
-//! tests of all code that claims to survive crashes and faults.
+//! tests of all code that claims to survive crashes and faults. Beside it, `timed.rs` has storage
+//! in virtual time, which computes how long the engine's work takes on a given device.
 //!
 //! A [`SimDisk`] is a [`Storage`](varve_world::Storage) with two views. The *volatile* view is what
 //! a process sees: the page cache. The *durable* view is what a power cut leaves. Only `sync` and
@@ -53,6 +54,7 @@ mod outcome_count;
 mod rot;
 mod slow_disk;
 mod tally;
+mod timed;
 
 pub use disk::SimDisk;
 pub use draw::SeededDraw;
@@ -62,3 +64,8 @@ pub use outcome_count::OutcomeCount;
 pub use rot::Rot;
 pub use slow_disk::SlowDisk;
 pub use tally::{Leftover, Tally};
+pub use timed::{
+    AccessKind, AccessPattern, BatonWorkers, ConstantDisk, DeviceProfile, DeviceProfileError, DeviceTimes,
+    EmulatedStorage, GeneratedBlock, PageCacheLimits, PublishedFigure, RotatingDisk, TimedStorage,
+    VirtualClock,
+};

@@ -1,0 +1,160 @@
+//! The operating system's page cache: data that waits to be written, and data that was read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use varve_world::FileName;
+
+/// The unit of cached data.
+const PAGE_BYTES: u64 = 4096;
+
+/// The memory of a page cache. With zeros there is none: every write and read waits for the device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageCacheLimits {
+    /// Bytes that may wait to be written.
+    pub dirty_bytes: u64,
+    /// Bytes that are kept after they were read or written.
+    pub clean_bytes: u64,
+}
+
+/// A part of a file that waits to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DirtyPart {
+    pub(super) file: FileName,
+    pub(super) range: Range<u64>,
+}
+
+/// The parts of files that wait to be written, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct DirtyParts {
+    parts: VecDeque<DirtyPart>,
+    bytes: u64,
+}
+
+impl DirtyParts {
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn add(&mut self, file: &FileName, range: Range<u64>) {
+        self.bytes += range.end - range.start;
+        match self.parts.iter_mut().rev().find(|part| part.file == *file) {
+            Some(part) if part.range.end == range.start => part.range.end = range.end,
+            _ => self.parts.push_back(DirtyPart { file: file.clone(), range }),
+        }
+    }
+
+    /// Reports whether a part of a file waits as a whole.
+    pub(super) fn contains(&self, file: &FileName, range: &Range<u64>) -> bool {
+        let holds = |part: &&DirtyPart| part.range.start <= range.start && range.end <= part.range.end;
+        self.parts.iter().filter(|part| part.file == *file).any(|part| holds(&part))
+    }
+
+    pub(super) fn take_oldest(&mut self) -> Option<DirtyPart> {
+        let part = self.parts.pop_front()?;
+        self.bytes -= part.range.end - part.range.start;
+        Some(part)
+    }
+
+    pub(super) fn take_of(&mut self, file: &FileName) -> Vec<DirtyPart> {
+        let (taken, left): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.parts).into_iter().partition(|part| part.file == *file);
+        self.parts = left;
+        self.bytes -= taken.iter().map(|part| part.range.end - part.range.start).sum::<u64>();
+        taken.into()
+    }
+
+    pub(super) fn rename(&mut self, from: &FileName, to: &FileName) {
+        self.take_of(to);
+        for part in self.parts.iter_mut().filter(|part| part.file == *from) {
+            part.file = to.clone();
+        }
+    }
+}
+
+/// The pages of the device that are in memory, by their last use.
+#[derive(Debug)]
+pub(super) struct CleanPages {
+    pages_max: usize,
+    used_at: BTreeMap<u64, u64>,
+    by_use: BTreeMap<u64, u64>,
+    uses: u64,
+}
+
+impl CleanPages {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        let pages_max = usize::try_from(bytes_max / PAGE_BYTES).unwrap_or(usize::MAX);
+        Self { pages_max, used_at: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0 }
+    }
+
+    /// Reports whether a range of the device is in memory. If so, it counts as used.
+    pub(super) fn has(&mut self, range: &Range<u64>) -> bool {
+        if self.pages_max == 0 || !pages(range).all(|page| self.used_at.contains_key(&page)) {
+            return false;
+        }
+        self.add(range);
+        true
+    }
+
+    /// Takes a range of the device into memory.
+    pub(super) fn add(&mut self, range: &Range<u64>) {
+        if self.pages_max == 0 {
+            return;
+        }
+        for page in pages(range) {
+            self.uses += 1;
+            if let Some(before) = self.used_at.insert(page, self.uses) {
+                self.by_use.remove(&before);
+            }
+            self.by_use.insert(self.uses, page);
+        }
+        while self.used_at.len() > self.pages_max {
+            if let Some((_, page)) = self.by_use.pop_first() {
+                self.used_at.remove(&page);
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.used_at.clear();
+        self.by_use.clear();
+    }
+}
+
+fn pages(range: &Range<u64>) -> Range<u64> {
+    range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> FileName {
+        FileName::new(text).unwrap()
+    }
+
+    #[test]
+    fn parts_that_follow_each_other_are_one() {
+        let mut dirty = DirtyParts::default();
+        dirty.add(&name("a"), 0..10);
+        dirty.add(&name("b"), 0..5);
+        dirty.add(&name("a"), 10..30);
+        assert_eq!(dirty.bytes(), 35);
+        assert!(dirty.contains(&name("a"), &(5..25)) && !dirty.contains(&name("a"), &(5..31)));
+        assert_eq!(dirty.take_of(&name("a")), [DirtyPart { file: name("a"), range: 0..30 }]);
+        dirty.rename(&name("b"), &name("c"));
+        assert_eq!(dirty.take_oldest(), Some(DirtyPart { file: name("c"), range: 0..5 }));
+        assert_eq!((dirty.take_oldest(), dirty.bytes()), (None, 0));
+    }
+
+    #[test]
+    fn the_page_that_was_unused_longest_goes_first() {
+        let mut clean = CleanPages::new(2 * PAGE_BYTES);
+        clean.add(&(0..1));
+        clean.add(&(PAGE_BYTES..PAGE_BYTES + 1));
+        assert!(clean.has(&(0..10)));
+        clean.add(&(2 * PAGE_BYTES..2 * PAGE_BYTES + 1));
+        assert!(!clean.has(&(PAGE_BYTES..PAGE_BYTES + 1)) && clean.has(&(0..10)));
+        assert!(!CleanPages::new(0).has(&(0..0)));
+    }
+}

@@ -1,0 +1,181 @@
+//! A device and the system's memory above it: what is where, and what is on its way.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use varve_world::FileName;
+
+use super::access::{AccessKind, next_in_order};
+use super::device::DeviceProfile;
+use super::page_cache::{CleanPages, DirtyPart, DirtyParts, PageCacheLimits};
+use super::places::DevicePlaces;
+use super::schedule::{DeviceSchedule, DeviceTimes};
+
+/// The device, and the state of the system above it. All moments are in nanoseconds.
+pub(super) struct TimedState {
+    schedule: DeviceSchedule,
+    places: DevicePlaces,
+    limits: PageCacheLimits,
+    dirty: DirtyParts,
+    clean: CleanPages,
+    /// Writes on their way to the device: the moment of their end, and their bytes.
+    in_flight: VecDeque<(u64, u64)>,
+    /// The moment at which the written bytes of a file are durable.
+    durable_at: BTreeMap<FileName, u64>,
+    /// The work for the files of the index, and for all others.
+    of_index: DeviceTimes,
+    of_log: DeviceTimes,
+}
+
+/// A read that waits for the device.
+#[derive(Debug, Clone)]
+pub(super) struct DeviceRead {
+    ranges: Vec<Range<u64>>,
+    is_of_index: bool,
+    is_cached: bool,
+}
+
+impl TimedState {
+    pub(super) fn new(profile: &DeviceProfile, limits: PageCacheLimits) -> Self {
+        Self {
+            schedule: DeviceSchedule::new(profile),
+            places: DevicePlaces::default(),
+            limits,
+            dirty: DirtyParts::default(),
+            clean: CleanPages::new(limits.clean_bytes),
+            in_flight: VecDeque::new(),
+            durable_at: BTreeMap::new(),
+            of_index: DeviceTimes::default(),
+            of_log: DeviceTimes::default(),
+        }
+    }
+
+    /// Returns the work for the files of the index and for all others, and begins to count anew.
+    pub(super) fn take_times(&mut self) -> [DeviceTimes; 2] {
+        [std::mem::take(&mut self.of_index), std::mem::take(&mut self.of_log)]
+    }
+
+    /// Drops the data that needs no writing from memory.
+    pub(super) fn forget(&mut self) {
+        self.clean.clear();
+    }
+
+    /// Takes in a part of a file that was written. Returns the moment at which the writer goes on.
+    pub(super) fn write(&mut self, now: u64, file: &FileName, range: Range<u64>) -> u64 {
+        if self.limits.dirty_bytes == 0 {
+            return self.write_out(now, &[DirtyPart { file: file.clone(), range }]);
+        }
+        self.dirty.add(file, range);
+        while self.dirty.bytes() > self.limits.dirty_bytes / 2 {
+            let Some(oldest) = self.dirty.take_oldest() else { break };
+            self.write_out(now, &[oldest]);
+        }
+        self.wait_for_room(now)
+    }
+
+    /// Starts to write everything of a file. Returns the moment at which it is durable.
+    pub(super) fn flush(&mut self, now: u64, file: &FileName) -> u64 {
+        let parts = self.dirty.take_of(file);
+        self.write_out(now, &parts);
+        self.durable_at.get(file).copied().unwrap_or(now)
+    }
+
+    pub(super) fn truncate(&mut self, file: &FileName, length: u64) {
+        for part in self.dirty.take_of(file) {
+            let range = part.range.start..part.range.end.min(length);
+            if !range.is_empty() {
+                self.dirty.add(file, range);
+            }
+        }
+    }
+
+    pub(super) fn rename(&mut self, from: &FileName, to: &FileName) {
+        self.places.rename(from, to);
+        self.dirty.rename(from, to);
+        self.durable_at.remove(to);
+        if let Some(durable_at) = self.durable_at.remove(from) {
+            self.durable_at.insert(to.clone(), durable_at);
+        }
+    }
+
+    pub(super) fn remove(&mut self, file: &FileName) {
+        self.places.remove(file);
+        self.dirty.take_of(file);
+        self.durable_at.remove(file);
+    }
+
+    /// Returns the read that the device has to perform for a part of a file; `None` if memory has
+    /// the data.
+    pub(super) fn missing(
+        &mut self,
+        file: &FileName,
+        range: &Range<u64>,
+        is_cached: bool,
+    ) -> Option<DeviceRead> {
+        if self.dirty.contains(file, range) {
+            return None;
+        }
+        let ranges = self.places.ranges(file, range.start, range.end - range.start);
+        let is_there = is_cached && ranges.iter().all(|range| self.clean.has(range));
+        (!is_there).then(|| DeviceRead { ranges, is_of_index: is_of_index(file), is_cached })
+    }
+
+    /// Performs a read that was requested at the moment `requested`. Returns the moment of its end.
+    pub(super) fn read(&mut self, requested: u64, read: &DeviceRead) -> u64 {
+        let mut times = DeviceTimes::default();
+        let end = self.schedule.access(requested, AccessKind::Read, &read.ranges, &mut times);
+        let into = if read.is_of_index { &mut self.of_index } else { &mut self.of_log };
+        *into += times;
+        if read.is_cached {
+            read.ranges.iter().for_each(|range| self.clean.add(range));
+        }
+        end
+    }
+
+    /// Returns the moment at which the device can begin with the next access.
+    pub(super) fn free_at(&self) -> u64 {
+        self.schedule.busy_until()
+    }
+
+    /// Returns the position of the read that the device performs next. `reads` is not empty.
+    pub(super) fn next_of<'a>(&self, reads: impl Iterator<Item = &'a DeviceRead>) -> usize {
+        let places = reads.map(|read| read.ranges.first().map_or(0, |range| range.start));
+        next_in_order(self.schedule.head(), places.take(self.schedule.queue()))
+    }
+
+    /// Starts to write parts of files. Returns the moment of the end.
+    fn write_out(&mut self, now: u64, parts: &[DirtyPart]) -> u64 {
+        let mut end = now;
+        for DirtyPart { file, range } in parts {
+            let bytes = range.end - range.start;
+            let ranges = self.places.ranges(file, range.start, bytes);
+            let mut times = DeviceTimes::default();
+            end = self.schedule.access(now, AccessKind::Write, &ranges, &mut times);
+            let into = if is_of_index(file) { &mut self.of_index } else { &mut self.of_log };
+            *into += times;
+            ranges.iter().for_each(|range| self.clean.add(range));
+            self.in_flight.push_back((end, bytes));
+            self.durable_at.insert(file.clone(), end);
+        }
+        end
+    }
+
+    /// Returns the moment at which the page cache has room for more.
+    fn wait_for_room(&mut self, now: u64) -> u64 {
+        let mut moment = now;
+        let mut waiting: u64 = self.in_flight.iter().map(|(_, bytes)| bytes).sum();
+        while let Some((end, bytes)) = self.in_flight.front().copied() {
+            if end > moment && self.dirty.bytes() + waiting <= self.limits.dirty_bytes {
+                break;
+            }
+            moment = moment.max(end);
+            waiting -= bytes;
+            self.in_flight.pop_front();
+        }
+        moment
+    }
+}
+
+fn is_of_index(file: &FileName) -> bool {
+    file.as_str().starts_with("index/")
+}
