@@ -13,6 +13,8 @@ use varve_log::OpenLogError;
 use varve_upkeep::Checker;
 use varve_world::Timestamp;
 
+use crate::drill_record::{Drill, DrillRecord};
+
 /// A snapshot, as far as daily work is concerned.
 #[derive(Debug, Clone)]
 pub struct SnapshotFact {
@@ -20,6 +22,8 @@ pub struct SnapshotFact {
     pub name: String,
     pub host: String,
     pub time: Timestamp,
+    /// The number of files that were not archived as they are.
+    pub problem_count: u64,
     /// Bytes by which the log grew.
     pub stored_bytes: u64,
     /// The properties that the rules of retention judge.
@@ -37,6 +41,8 @@ pub struct StoreFacts {
     pub read_since: Vec<Timestamp>,
     /// The times of readings.
     pub readings: BTreeSet<Timestamp>,
+    /// The drills that were recorded, the oldest first.
+    pub drills: Vec<Drill>,
     pub damaged_arena_count: usize,
     pub lost_block_count: usize,
 }
@@ -60,6 +66,7 @@ impl StoreFacts {
             undo_ends: archive.trash().iter().map(|trashed| trashed.undo_until).collect(),
             read_since: readings.iter().map(|(id, read)| read.unwrap_or_else(|| born(id))).collect(),
             readings: readings.iter().filter_map(|(_, read)| *read).collect(),
+            drills: DrillRecord::read(store.vault()).drills().to_vec(),
             damaged_arena_count: checker.damaged_arenas().len(),
             lost_block_count: archive.losses().blocks().filter(|block| block.accepted.is_none()).count(),
         })
@@ -74,6 +81,7 @@ pub fn snapshot_facts(archive: &Archive) -> Vec<SnapshotFact> {
         name: snapshot.name.clone(),
         host: snapshot.host.clone(),
         time: snapshot.time,
+        problem_count: snapshot.problem_count,
         stored_bytes: snapshot.growth.map_or(0, |growth| growth.stored_bytes),
         dated: Dated::of(snapshot, labels(snapshot), snapshot.keep_until),
     };
@@ -101,7 +109,7 @@ pub fn store_mark(folder: &Path) -> Option<String> {
     let mut names: Vec<_> =
         fs::read_dir(folder.join("arenas")).ok()?.flatten().map(|entry| entry.path()).collect();
     names.sort();
-    names.extend(["config.toml", "index/audit"].map(|name| folder.join(name)));
+    names.extend(["config.toml", "index/audit", "index/drills"].map(|name| folder.join(name)));
     for name in names {
         let found =
             fs::metadata(&name).map(|found| (found.ino(), found.len(), found.mtime(), found.mtime_nsec()));

@@ -11,8 +11,10 @@ use varve_watch::{
 };
 use varve_world::Timestamp;
 
+use crate::drill_record::Drill;
 use crate::facts::{SnapshotFact, StoreFacts};
 use crate::series::{is_of_source, is_series_of};
+use crate::unread::{UNREAD_NIGHTS, UnreadFiles};
 
 /// The growth of a store is taken from this time.
 const GROWTH_TIME: Duration = Duration::from_secs(60 * 86_400);
@@ -50,6 +52,8 @@ pub enum StoreView {
 #[derive(Debug, Clone, Default)]
 pub struct OpenStoreView {
     pub facts: StoreFacts,
+    /// The files that could not be read lately, by source.
+    pub unread: BTreeMap<String, UnreadFiles>,
     /// The free bytes of its file system, or why they are not known; `None` at a server.
     pub free_bytes: Option<Result<u64, String>>,
     /// Its replicas by their names in the configuration.
@@ -124,7 +128,7 @@ impl StoreJudge<'_> {
     fn open(&self, view: &OpenStoreView) -> StatusReport {
         let (now, limits, name) = (self.context.now, &self.context.config.promises, self.name);
         let facts = &view.facts;
-        let mut judged = self.sources(facts);
+        let mut judged = self.sources(view);
         judged.push(self.whole(facts));
         judged.push(self.clock(facts));
         if let Some(limit) = limits.verified_within {
@@ -142,6 +146,9 @@ impl StoreJudge<'_> {
                 }
                 None => kept(kind, name, Some(limit), "nothing waits to be freed"),
             });
+        }
+        if let Some(limit) = limits.drill_within {
+            judged.extend(self.drilled_sources().map(|source| self.drills(source, view, limit)));
         }
         if let (Some(limit), Some(free)) = (limits.room_for, &view.free_bytes) {
             judged.push(self.room(facts, free, limit));
@@ -168,6 +175,9 @@ impl StoreJudge<'_> {
             let limit = source.snapshot_within.or(limits.snapshot_within);
             all.extend(other(PromiseKind::SnapshotWithin, source_name, limit));
         }
+        for (source_name, _) in self.drilled_sources() {
+            all.extend(other(PromiseKind::DrillWithin, source_name, limits.drill_within));
+        }
         for (replica_name, _) in self.own_replicas() {
             all.extend(other(PromiseKind::ReplicaWithin, replica_name, limits.replica_within));
         }
@@ -185,20 +195,63 @@ impl StoreJudge<'_> {
         self.context.config.sources.iter().filter(|(_, source)| source.store == self.name)
     }
 
+    /// The sources that are drilled. Without `[care] drill` these are all, since all are promised.
+    fn drilled_sources(&self) -> impl Iterator<Item = (&String, &varve_watch::ConfiguredSource)> {
+        let drill = self.context.config.care.drill.as_ref();
+        self.own_sources().filter(move |(name, _)| drill.is_none_or(|drill| drill.has(name)))
+    }
+
+    /// Judges the drills of a source. A failed one breaks the promise until one is good.
+    fn drills(
+        &self,
+        (name, source): (&String, &varve_watch::ConfiguredSource),
+        view: &OpenStoreView,
+        limit: Duration,
+    ) -> JudgedPromise {
+        let JudgeContext { config, host, now, .. } = self.context;
+        let is_own = |drill: &&Drill| {
+            drill.host == host && is_series_of(config, (name, source), &drill.series) && drill.time <= now
+        };
+        let own = view.facts.drills.iter().filter(is_own);
+        let good = own.clone().filter(|drill| drill.failure.is_none()).map(|drill| drill.time).max();
+        let kind = PromiseKind::DrillWithin;
+        // Each series of a machine is drilled by itself.
+        let mut newest: BTreeMap<&str, &Drill> = BTreeMap::new();
+        for drill in own {
+            newest.insert(&drill.series, drill);
+        }
+        if let Some(failed) = newest.into_values().find(|drill| drill.failure.is_some()) {
+            let text = format!("the last drill failed {} ago", show_time_span(age(failed.time, now)));
+            let judged = broken(kind, name, Some(limit), text);
+            return JudgedPromise { detail: failed.failure.clone(), ..judged };
+        }
+        let text = ("files were restored and compared", "it was never drilled");
+        judge_age(kind, name, limit, good, now, text)
+    }
+
     fn own_replicas(&self) -> impl Iterator<Item = (&String, &ConfiguredReplica)> {
         self.context.config.replicas.iter().filter(|(_, replica)| replica.of == self.name)
     }
 
-    fn sources(&self, facts: &StoreFacts) -> Vec<JudgedPromise> {
+    fn sources(&self, view: &OpenStoreView) -> Vec<JudgedPromise> {
         let JudgeContext { config, host, now, .. } = self.context;
         let mut judged = Vec::new();
         for (name, source) in self.own_sources() {
             let Some(limit) = source.snapshot_within.or(config.promises.snapshot_within) else { continue };
             let is_own = |one: &&SnapshotFact| is_of_source(config, host, (name, source), one);
-            let own = facts.snapshots.iter().filter(is_own);
+            let own = view.facts.snapshots.iter().filter(is_own);
             let newest = own.map(|snapshot| snapshot.time).filter(|time| *time <= now).max();
             let text = ("the newest snapshot was taken", "there is no snapshot");
-            judged.push(judge_age(PromiseKind::SnapshotWithin, name, limit, newest, now, text));
+            let mut promise = judge_age(PromiseKind::SnapshotWithin, name, limit, newest, now, text);
+            if let Some(unread) = view.unread.get(name)
+                && promise.state == PromiseState::Kept
+            {
+                let count = counted(unread.count, "file");
+                promise.state = PromiseState::Broken;
+                promise.text = format!("{count} could not be read in the last {UNREAD_NIGHTS} snapshots");
+                promise.detail = Some(unread.examples.join(", "));
+            }
+            judged.push(promise);
         }
         judged
     }
@@ -321,4 +374,92 @@ fn broken(
 /// Formats a count of things whose plural ends in `s`.
 fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use varve_watch::ConfigText;
+
+    use super::*;
+
+    const DAY: i64 = 86_400_000_000_000;
+    const NOW: Timestamp = Timestamp(20_000 * DAY);
+
+    fn config() -> DailyConfig {
+        let text = r#"
+            [store.main]
+            at = "/backup"
+            [defaults]
+            every = "day"
+            [source.home]
+            folder = "/home"
+            [source.db]
+            command = ["dump"]
+            [replica.far]
+            at = "sftp://backup@far.example/copy"
+            [care]
+            drill = { sources = ["home"] }
+            [promise]
+            snapshot-within = "30h"
+            replica-within = "8d"
+            verified-within = "60d"
+            reclaimed-within = "10d"
+            drill-within = "40d"
+            room-for = "45d"
+        "#;
+        let file = ConfigText { name: "varve.toml".into(), text: text.into() };
+        DailyConfig::read(&[file], Path::new("/etc")).unwrap()
+    }
+
+    fn judged(view: StoreView) -> Vec<(PromiseKind, String, PromiseState, Option<String>)> {
+        let config = config();
+        let context =
+            JudgeContext { config: &config, host: "web1", now: NOW, show_moment: |time| time.0.to_string() };
+        let promises = judge_store(context, "main", &view).promises;
+        promises.into_iter().map(|one| (one.kind, one.subject, one.state, one.detail)).collect()
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_read_lists_all_of_its_promises() {
+        let closed = judged(StoreView::Closed { error: "no such folder".into() });
+        let names: Vec<_> =
+            closed.iter().map(|(kind, subject, ..)| (kind.name(), subject.as_str())).collect();
+        assert_eq!(
+            names,
+            [
+                ("snapshot-within", "db"),
+                ("snapshot-within", "home"),
+                ("replica-within", "far"),
+                ("verified-within", "main"),
+                ("reclaimed-within", "main"),
+                ("drill-within", "home"),
+                ("room-for", "main"),
+                ("store", "main"),
+            ]
+        );
+        assert!(closed.iter().all(|(_, _, state, _)| *state == PromiseState::Broken));
+        assert_eq!(closed.last().unwrap().3.as_deref(), Some("no such folder"));
+        let unknown = judged(StoreView::WriteOnly);
+        assert!(unknown.iter().all(|(_, _, state, _)| *state == PromiseState::Unknown));
+        assert_eq!(unknown.len(), closed.len());
+    }
+
+    #[test]
+    fn the_reason_of_a_replica_stays_in_the_detail() {
+        let mut view = OpenStoreView { free_bytes: Some(Ok(1 << 40)), ..OpenStoreView::default() };
+        let error = "sftp://backup@far.example/copy: Name or service not known";
+        let replica = ReplicaView { held: HeldSnapshots::Unknown, error: Some(error.to_owned()) };
+        view.replicas.insert("far".into(), replica);
+        let of_replica = |view: &OpenStoreView| {
+            let all = judged(StoreView::Open(Box::new(view.clone())));
+            all.into_iter().find(|(kind, ..)| *kind == PromiseKind::ReplicaWithin).unwrap()
+        };
+        let (.., state, detail) = of_replica(&view);
+        assert_eq!((state, detail.as_deref()), (PromiseState::Broken, Some(error)));
+        // As long as nothing is missing there, being away breaks no promise.
+        view.replicas.get_mut("far").unwrap().held = HeldSnapshots::UpTo(NOW);
+        assert_eq!(of_replica(&view).2, PromiseState::Kept);
+    }
 }

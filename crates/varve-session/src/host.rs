@@ -2,7 +2,17 @@
 
 use varve_archive::vac::OwnerNames;
 
-/// Returns the host name, to be recorded in a snapshot.
+/// The environment variable with the name of this machine in snapshots.
+pub const HOST_VARIABLE: &str = "VARVE_HOST";
+
+/// Returns the name of this machine, to be recorded in a snapshot: `VARVE_HOST`, or else its host
+/// name.
+#[must_use]
+pub fn snapshot_host() -> String {
+    std::env::var(HOST_VARIABLE).ok().filter(|name| !name.is_empty()).unwrap_or_else(host_name)
+}
+
+/// Returns the host name.
 #[must_use]
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()

@@ -35,7 +35,7 @@ mod waiting;
 
 pub use failure::{InUse, Interrupted, UsageError, WrongKey, failure_kinds, kind_of};
 pub use hinted::{Hinted, WithHint};
-pub use host::{host_name, owner_names};
+pub use host::{HOST_VARIABLE, host_name, owner_names, snapshot_host};
 pub use leased_snapshots::{LeaseScope, LeasedSnapshotList};
 pub use notice::Notice;
 pub use open_archive::{OpenArchive, VentiSnapshots};

@@ -24,8 +24,8 @@ mod timing;
 
 pub use config::config_error::{ConfigErrors, ConfigFault};
 pub use config::daily_config::{
-    CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, HookConfig, HookSet,
-    ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
+    CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, HookConfig,
+    HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
 };
 pub use config::place::ConfigPlace;
 pub use config::secrets::{Credential, StoreKey};
@@ -34,7 +34,7 @@ pub use promise::{JudgedPromise, PromiseKind, PromiseLimits, PromiseState, judge
 pub use timing::conditions::{
     MachineState, ParseLoadError, ParsePowerError, PowerNeed, PowerState, RunConditions, parse_load,
 };
-pub use timing::due::{Dueness, FIRST_PAUSE, JobHistory, due};
+pub use timing::due::{Dueness, JobHistory, back_off, due};
 pub use timing::every::{Every, ParseEveryError};
 pub use timing::span::{ParseTimeSpanError, age, parse_time_span, show_time_span};
 pub use timing::timetable::{Period, Timetable, spread_offset};

@@ -20,6 +20,8 @@ pub struct PromiseLimits {
     pub verified_within: Option<Duration>,
     /// The time for which dead data may wait after its undo has ended.
     pub reclaimed_within: Option<Duration>,
+    /// The age of the newest good drill of each source that is drilled.
+    pub drill_within: Option<Duration>,
     /// The time for which the free space lasts at the present growth.
     pub room_for: Option<Duration>,
 }
@@ -31,6 +33,7 @@ pub enum PromiseKind {
     ReplicaWithin,
     VerifiedWithin,
     ReclaimedWithin,
+    DrillWithin,
     RoomFor,
     Clock,
     /// The store opens, and its log is whole as far as is known.
@@ -46,6 +49,7 @@ impl PromiseKind {
             Self::ReplicaWithin => "replica-within",
             Self::VerifiedWithin => "verified-within",
             Self::ReclaimedWithin => "reclaimed-within",
+            Self::DrillWithin => "drill-within",
             Self::RoomFor => "room-for",
             Self::Clock => "clock",
             Self::Store => "store",

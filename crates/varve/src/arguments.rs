@@ -19,6 +19,7 @@ mod bench;
 mod boot;
 mod command_line;
 mod daily;
+mod drill;
 mod forgetting;
 mod optimize;
 mod plan;
@@ -39,7 +40,8 @@ mod verify;
 pub use attach::AttachArgs;
 pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
 pub use boot::{BootArgs, BusChoice, FirmwareChoice, MachineArgs};
-pub use daily::{ConfigCheckArgs, ConfigCommand, ExplainArgs, RunArgs, StatusArgs};
+pub use daily::{ConfigCheckArgs, ConfigCommand, ExplainArgs, PauseArgs, RunArgs, StatusArgs};
+pub use drill::DrillArgs;
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use optimize::OptimizeArgs;
 pub use plan::PlanArgs;
@@ -290,6 +292,11 @@ pub enum Command {
     Status(StatusArgs),
     /// Say why a job of the configuration ran, or did not
     Explain(ExplainArgs),
+    /// Pause daily work for some time
+    Pause(PauseArgs),
+    /// Restore some files of a snapshot, compare them, and record that in the store
+    #[command(after_help = drill::DRILL_HELP)]
+    Drill(DrillArgs),
     /// Predict the needs and the speed of each kind of store on a disk, and choose one
     #[command(after_help = plan::PLAN_HELP)]
     Plan(PlanArgs),

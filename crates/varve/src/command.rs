@@ -47,6 +47,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Diff(args) => looking::diff::run(invocation, args),
         Command::Find(args) => looking::find::run(invocation, args),
         Command::Restore(args) => restoring::run(invocation, args),
+        Command::Drill(args) => restoring::drill::run(invocation, args),
         Command::Cat(args) => restoring::cat(invocation, args),
         Command::Verify(args) => match (&args.replica, &args.publication) {
             (Some(target), _) => keeping::verify_replica::run(invocation, args, target),
@@ -72,6 +73,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Config(command) => daily::config_check::run(invocation, command),
         Command::Run(args) => daily::run::run(invocation, args),
         Command::Status(args) => daily::status::run(invocation, args),
+        Command::Pause(args) => daily::pause::run(invocation, args),
         Command::Explain(args) => daily::explain::run(invocation, args),
         Command::Plan(args) => planning::plan::run(invocation, args),
         Command::Bench(args) => planning::bench::run(invocation, args),

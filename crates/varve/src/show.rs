@@ -3,11 +3,13 @@
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
 use varve_archive::{Node, NodeKind};
 use varve_block::{to_hex, visible};
+use varve_watch::show_time_span;
 
 use crate::moment;
 
@@ -39,13 +41,12 @@ pub fn count<N: fmt::Display + PartialEq + From<u8>>(number: N, what: &str) -> S
     }
 }
 
-/// Formats a time span for people.
+/// Formats a time span for people, with tenths of a second below a minute.
 pub fn duration(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     match seconds {
         0..60 => format!("{}.{} s", seconds, nanoseconds % 1_000_000_000 / 100_000_000),
-        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => show_time_span(Duration::from_nanos(nanoseconds)),
     }
 }
 

@@ -17,6 +17,8 @@ use crate::timing::every::Every;
 pub struct DailyConfig {
     /// The time zone of `every`; `None` for that of the machine.
     pub zone: Option<TimeZone>,
+    /// The name of this machine in snapshots; `None` for its host name.
+    pub machine: Option<String>,
     /// The folder for the run log; `None` for the usual one.
     pub state: Option<PathBuf>,
     pub stores: BTreeMap<String, ConfiguredStore>,
@@ -114,6 +116,7 @@ pub enum ReplicaTrigger {
 pub struct CareConfig {
     pub verify: Option<VerifyCare>,
     pub reclaim: Option<ReclaimCare>,
+    pub drill: Option<DrillCare>,
     pub spread: Duration,
     pub conditions: RunConditions,
 }
@@ -131,6 +134,25 @@ pub struct VerifyCare {
 pub struct ReclaimCare {
     pub every: Every,
     pub at_most: Option<Duration>,
+}
+
+/// Restoring of a few files of each source, to see that it works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrillCare {
+    pub every: Every,
+    /// The sources, by name; `None` for all.
+    pub sources: Option<Vec<String>>,
+    pub file_count: u32,
+    /// True if machines are started from the archived disks.
+    pub boot: bool,
+}
+
+impl DrillCare {
+    /// Reports whether a source is drilled.
+    #[must_use]
+    pub fn has(&self, source: &str) -> bool {
+        self.sources.as_ref().is_none_or(|sources| sources.iter().any(|name| name == source))
+    }
 }
 
 impl DailyConfig {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::daily_config::{
-    CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, HookConfig, HookSet,
-    ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
+    CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, HookConfig,
+    HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
 };
 use super::place::ConfigPlace;
 use super::reader::{TableReader, nearest};
@@ -32,14 +32,40 @@ const KEEP: [(&str, &str); 7] = [
     ("within", "keep-within"),
 ];
 
+/// The number of files that a drill restores, unless the configuration says otherwise.
+const DRILL_FILES: u32 = 50;
+
+/// `only-when`: the conditions of the machine.
+#[derive(Clone, Copy, Default)]
+struct OnlyWhen {
+    power: Option<PowerNeed>,
+    unmetered: Option<bool>,
+    load_below: Option<u32>,
+}
+
+impl OnlyWhen {
+    /// Returns these conditions, and in place of those that are not set the others.
+    fn or(self, other: Self) -> Self {
+        Self {
+            power: self.power.or(other.power),
+            unmetered: self.unmetered.or(other.unmetered),
+            load_below: self.load_below.or(other.load_below),
+        }
+    }
+
+    fn conditions(self, at_the_latest: Option<Duration>) -> RunConditions {
+        let Self { power, unmetered, load_below } = self;
+        RunConditions { power, unmetered: unmetered.unwrap_or(false), load_below, at_the_latest }
+    }
+}
+
 /// The settings that sources, replicas and care share.
 #[derive(Default)]
 struct Defaults {
     store: Option<String>,
     every: Option<Every>,
     spread: Option<Duration>,
-    power: Option<PowerNeed>,
-    load_below: Option<u32>,
+    only_when: OnlyWhen,
     at_the_latest: Option<Duration>,
     keep: Option<Vec<(&'static str, String)>>,
     exclude_caches: Option<bool>,
@@ -49,6 +75,7 @@ struct Defaults {
 /// Reads the whole configuration. `first` is the name of the first file.
 pub(super) fn read_config(mut reader: TableReader<'_>, folder: &Path, first: &str) -> DailyConfig {
     let zone = reader.parsed("time-zone", TimeZone::get).map(|found| found.value);
+    let machine = reader.text("machine").and_then(|found| host(&found, &mut reader));
     let state = reader.text("state").map(|found| folder.join(found.value));
     let mut stores = BTreeMap::new();
     for (name, place, table) in reader.named_tables("store") {
@@ -73,7 +100,7 @@ pub(super) fn read_config(mut reader: TableReader<'_>, folder: &Path, first: &st
         }
     }
     let care = match reader.table("care") {
-        Some(table) => read_care(table.value, &defaults, &mut reader),
+        Some(table) => read_care(table.value, (&defaults, &sources), &mut reader),
         None => CareConfig::default(),
     };
     let promises = match reader.table("promise") {
@@ -85,7 +112,18 @@ pub(super) fn read_config(mut reader: TableReader<'_>, folder: &Path, first: &st
         reader.faults().add(&place, "no store is named: write [store.main] and at = \"/backup/store\"");
     }
     reader.finish();
-    DailyConfig { zone, state, stores, sources, replicas, care, promises }
+    DailyConfig { zone, machine, state, stores, sources, replicas, care, promises }
+}
+
+/// Reads the name of a machine.
+fn host(found: &Located<&str>, reader: &mut TableReader<'_>) -> Option<String> {
+    let is_good = found.value.len() <= 255 && !found.value.contains(char::is_control);
+    if !is_good {
+        reader
+            .faults()
+            .add(&found.place, "machine is a name of at most 255 bytes, without control characters");
+    }
+    is_good.then(|| found.value.to_owned())
 }
 
 fn read_store(
@@ -122,13 +160,12 @@ fn read_defaults(
     above: &mut TableReader<'_>,
 ) -> Defaults {
     let mut reader = TableReader::new("defaults", table, above.faults());
-    let (power, load_below) = read_only_when(&mut reader);
+    let only_when = read_only_when(&mut reader);
     let defaults = Defaults {
         store: read_store_name(&mut reader, "store", stores),
         every: reader.parsed("every", str::parse).map(|found| found.value),
         spread: reader.span("spread").map(|found| found.value),
-        power,
-        load_below,
+        only_when,
         at_the_latest: reader.span("at-the-latest").map(|found| found.value),
         keep: read_keep(&mut reader),
         exclude_caches: reader.flag("exclude-caches"),
@@ -154,13 +191,18 @@ fn read_store_name(
 }
 
 /// Reads `only-when`.
-fn read_only_when(reader: &mut TableReader<'_>) -> (Option<PowerNeed>, Option<u32>) {
-    let Some(Located { value: table, .. }) = reader.table("only-when") else { return (None, None) };
+fn read_only_when(reader: &mut TableReader<'_>) -> OnlyWhen {
+    let Some(Located { value: table, .. }) = reader.table("only-when") else { return OnlyWhen::default() };
     let mut inner = TableReader::new("only-when", table, reader.faults());
     let power = inner.parsed("power", str::parse).map(|found| found.value);
     let load_below = inner.parsed("load", parse_load).map(|found| found.value);
+    let unmetered = inner.parsed("network", |text| match text {
+        "not metered" => Ok(true),
+        "any" => Ok(false),
+        _ => Err(format!("{text:?} is not a condition of the network: write \"not metered\" or \"any\"")),
+    });
     inner.finish();
-    (power, load_below)
+    OnlyWhen { power, unmetered: unmetered.map(|found| found.value), load_below }
 }
 
 fn read_keep(reader: &mut TableReader<'_>) -> Option<Vec<(&'static str, String)>> {
@@ -193,10 +235,9 @@ fn read_keep(reader: &mut TableReader<'_>) -> Option<Vec<(&'static str, String)>
 /// Returns the rhythm, spread and conditions of a job, which override the defaults.
 fn read_conditions(reader: &mut TableReader<'_>, defaults: &Defaults) -> (Duration, RunConditions) {
     let spread = reader.span("spread").map(|found| found.value).or(defaults.spread).unwrap_or_default();
-    let (power, load_below) = read_only_when(reader);
-    let (power, load_below) = (power.or(defaults.power), load_below.or(defaults.load_below));
+    let only_when = read_only_when(reader).or(defaults.only_when);
     let at_the_latest = reader.span("at-the-latest").map(|found| found.value).or(defaults.at_the_latest);
-    (spread, RunConditions { power, load_below, at_the_latest })
+    (spread, only_when.conditions(at_the_latest))
 }
 
 fn read_source(
@@ -447,17 +488,18 @@ fn read_replica(
     Some(ConfiguredReplica { place: place.clone(), of: of?, at: at?, trigger: trigger?, spread, conditions })
 }
 
-fn read_care(table: &ItemTable, defaults: &Defaults, above: &mut TableReader<'_>) -> CareConfig {
+fn read_care(
+    table: &ItemTable,
+    (defaults, sources): (&Defaults, &BTreeMap<String, ConfiguredSource>),
+    above: &mut TableReader<'_>,
+) -> CareConfig {
     let mut reader = TableReader::new("care", table, above.faults());
     let verify = reader.table("verify").and_then(|table| read_verify(&table, defaults, &mut reader));
     let reclaim = reader.table("reclaim").and_then(|table| read_reclaim(&table, defaults, &mut reader));
+    let drill = reader.table("drill").and_then(|table| read_drill(&table, (defaults, sources), &mut reader));
     reader.finish();
-    let conditions = RunConditions {
-        power: defaults.power,
-        load_below: defaults.load_below,
-        at_the_latest: defaults.at_the_latest,
-    };
-    CareConfig { verify, reclaim, spread: defaults.spread.unwrap_or_default(), conditions }
+    let conditions = defaults.only_when.conditions(defaults.at_the_latest);
+    CareConfig { verify, reclaim, drill, spread: defaults.spread.unwrap_or_default(), conditions }
 }
 
 fn read_verify(
@@ -496,6 +538,38 @@ fn read_reclaim(
     Some(ReclaimCare { every: every?, at_most })
 }
 
+fn read_drill(
+    found: &Located<&ItemTable>,
+    (defaults, known): (&Defaults, &BTreeMap<String, ConfiguredSource>),
+    above: &mut TableReader<'_>,
+) -> Option<DrillCare> {
+    let mut reader = TableReader::new("care.drill", found.value, above.faults());
+    let every = read_every(&found.place, "care.drill", found.value, defaults, &mut reader);
+    let sources = reader.texts("sources");
+    for name in sources.iter().flat_map(|sources| &sources.value) {
+        if !known.contains_key(name) {
+            let names: Vec<&str> = known.keys().map(String::as_str).collect();
+            let rest =
+                nearest(name, &names).map(|near| format!(": did you mean {near}?")).unwrap_or_default();
+            reader.faults().add(&found.place, format!("there is no [source.{name}]{rest}"));
+        }
+    }
+    let files = reader.parsed("restore", |text| {
+        let count = text.strip_suffix(" files").or(text.strip_suffix(" file"));
+        let count = count.and_then(|count| count.parse::<u32>().ok());
+        count
+            .filter(|count| (1..=1_000_000).contains(count))
+            .ok_or_else(|| format!("{text:?} is not a number of files: write \"50 files\""))
+    });
+    let boot = reader.flag("boot").unwrap_or(false);
+    if let Some(every) = &every {
+        check_spread(every, defaults.spread.unwrap_or_default(), &found.place, &mut reader);
+    }
+    reader.finish();
+    let file_count = files.map_or(DRILL_FILES, |found| found.value);
+    Some(DrillCare { every: every?, sources: sources.map(|found| found.value), file_count, boot })
+}
+
 fn read_promises(table: &ItemTable, above: &mut TableReader<'_>) -> PromiseLimits {
     let mut reader = TableReader::new("promise", table, above.faults());
     let mut span = |key| reader.span(key).map(|found| found.value);
@@ -504,6 +578,7 @@ fn read_promises(table: &ItemTable, above: &mut TableReader<'_>) -> PromiseLimit
         replica_within: span("replica-within"),
         verified_within: span("verified-within"),
         reclaimed_within: span("reclaimed-within"),
+        drill_within: span("drill-within"),
         room_for: span("room-for"),
     };
     reader.finish();

@@ -11,6 +11,8 @@ use varve_world::Timestamp;
 pub struct RunConditions {
     /// The power that the job needs.
     pub power: Option<PowerNeed>,
+    /// True if the job needs a network that does not charge by volume.
+    pub unmetered: bool,
     /// The job needs a load below this, in percent of the processors.
     pub load_below: Option<u32>,
     /// Run anyway once the last success is older than this.
@@ -39,6 +41,8 @@ pub enum PowerState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineState {
     pub power: PowerState,
+    /// True if the network surely charges by volume.
+    pub is_metered: bool,
     /// The load of the last minute in percent of the processors; `None` if it is not known.
     pub load: Option<u32>,
 }
@@ -68,11 +72,27 @@ impl RunConditions {
         if is_late {
             return None;
         }
-        self.reason_by_power(machine.power).or_else(|| {
+        let metered = || {
+            let is_metered = self.unmetered && machine.is_metered;
+            is_metered.then(|| "the network is metered".to_owned())
+        };
+        self.reason_by_power(machine.power).or_else(metered).or_else(|| {
             let (load, limit) = machine.load.zip(self.load_below)?;
             (load >= limit)
                 .then(|| format!("the load is {load}% of the processors; the job needs less than {limit}%"))
         })
+    }
+
+    /// Returns the reason to end a job that is running, or `None` if it may go on. The load does not
+    /// count, since the job is a part of it.
+    #[must_use]
+    pub fn reason_to_end(
+        &self,
+        machine: MachineState,
+        last_success: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<String> {
+        self.reason_to_postpone(MachineState { load: None, ..machine }, last_success, now)
     }
 
     fn reason_by_power(&self, power: PowerState) -> Option<String> {
@@ -110,12 +130,13 @@ pub struct ParseLoadError {
 /// A phrase for a sentence: `only on mains and below a load of 80%`. Empty without conditions.
 impl fmt::Display for RunConditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.power, self.load_below) {
-            (None, None) => Ok(()),
-            (Some(power), None) => write!(f, "only {power}"),
-            (None, Some(load)) => write!(f, "only below a load of {load}%"),
-            (Some(power), Some(load)) => write!(f, "only {power} and below a load of {load}%"),
-        }
+        let parts = [
+            self.power.map(|power| power.to_string()),
+            self.unmetered.then(|| "on a network that is not metered".to_owned()),
+            self.load_below.map(|load| format!("below a load of {load}%")),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        if parts.is_empty() { Ok(()) } else { write!(f, "only {}", parts.join(" and ")) }
     }
 }
 
@@ -151,10 +172,11 @@ mod tests {
         let day = 86_400_000_000_000_i64;
         let conditions = RunConditions {
             power: Some("mains or 60%".parse().unwrap()),
+            unmetered: true,
             load_below: Some(80),
             at_the_latest: Some(Duration::from_secs(3 * 86_400)),
         };
-        let machine = |power| MachineState { power, load: Some(79) };
+        let machine = |power| MachineState { power, is_metered: false, load: Some(79) };
         let postponed = |machine, age: i64| {
             conditions.reason_to_postpone(machine, Some(Timestamp(0)), Timestamp(age)).is_some()
         };
@@ -164,13 +186,21 @@ mod tests {
         assert!(!postponed(machine(PowerState::Battery { charge: Some(60) }), day));
         assert!(!postponed(machine(PowerState::Battery { charge: None }), day));
         assert!(!postponed(machine(PowerState::Mains), day));
-        assert!(postponed(MachineState { power: PowerState::Mains, load: Some(80) }, day));
-        assert!(!postponed(MachineState { power: PowerState::Mains, load: None }, day));
+        assert!(postponed(MachineState { load: Some(80), ..machine(PowerState::Mains) }, day));
+        assert!(!postponed(MachineState { load: None, ..machine(PowerState::Mains) }, day));
+        assert!(postponed(MachineState { is_metered: true, ..machine(PowerState::Mains) }, day));
+        assert!(!postponed(MachineState { is_metered: true, ..machine(PowerState::Mains) }, 3 * day));
+        let busy = MachineState { load: Some(100), ..machine(PowerState::Mains) };
+        assert_eq!(conditions.reason_to_end(busy, Some(Timestamp(0)), Timestamp(day)), None);
+        assert!(conditions.reason_to_end(low, Some(Timestamp(0)), Timestamp(day)).is_some());
         assert!(conditions.reason_to_postpone(low, None, Timestamp(0)).is_none(), "no success yet");
-        let always = RunConditions { power: Some(PowerNeed::Mains), load_below: None, at_the_latest: None };
+        let always = RunConditions { power: Some(PowerNeed::Mains), ..RunConditions::default() };
         let unknown = machine(PowerState::Battery { charge: None });
         assert!(always.reason_to_postpone(unknown, None, Timestamp(0)).is_some());
-        assert_eq!(conditions.to_string(), "only on mains or with 60% of charge and below a load of 80%");
+        assert_eq!(
+            conditions.to_string(),
+            "only on mains or with 60% of charge and on a network that is not metered and below a load of 80%"
+        );
         assert_eq!(always.to_string(), "only on mains");
     }
 

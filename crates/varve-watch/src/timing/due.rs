@@ -12,7 +12,7 @@ use varve_world::Timestamp;
 use super::timetable::{Period, Timetable};
 
 /// The time after the first failure until a job is tried again.
-pub const FIRST_PAUSE: Duration = Duration::from_secs(600);
+const FIRST_PAUSE: Duration = Duration::from_secs(600);
 const PAUSE_MAX: Duration = Duration::from_secs(4 * 3_600);
 
 /// The past of a job, in any order.
@@ -50,19 +50,23 @@ pub fn due(timetable: &Timetable, history: &JobHistory, now: Timestamp) -> Duene
     if let Some(by) = history.successes.iter().copied().filter(|success| period.contains(*success)).max() {
         return Dueness::Served { period, by };
     }
-    let since = |failure: &&Timestamp| (period.start..=now).contains(failure);
-    let failure_count = history.failures.iter().filter(since).count();
-    match history.failures.iter().filter(since).max() {
-        Some(last) => {
-            let pause = i64::try_from(pause_after(failure_count).as_nanos()).unwrap_or(i64::MAX);
-            let until = Timestamp(last.0.saturating_add(pause)).min(period.end);
-            match now < until {
-                true => Dueness::BackingOff { period, failure_count, until },
-                false => Dueness::Due(period),
-            }
+    match back_off(history, period.start, now) {
+        Some((failure_count, until)) if until.min(period.end) > now => {
+            Dueness::BackingOff { period, failure_count, until: until.min(period.end) }
         }
-        None => Dueness::Due(period),
+        _ => Dueness::Due(period),
     }
+}
+
+/// Returns how often a job has failed from `start` to `now`, and the time at which it is tried
+/// again; `None` if it has not failed.
+#[must_use]
+pub fn back_off(history: &JobHistory, start: Timestamp, now: Timestamp) -> Option<(usize, Timestamp)> {
+    let failures = || history.failures.iter().filter(|failure| (start..=now).contains(failure));
+    let last = failures().max()?;
+    let failure_count = failures().count();
+    let pause = i64::try_from(pause_after(failure_count).as_nanos()).unwrap_or(i64::MAX);
+    Some((failure_count, Timestamp(last.0.saturating_add(pause))))
 }
 
 fn pause_after(failure_count: usize) -> Duration {

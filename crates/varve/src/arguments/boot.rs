@@ -100,6 +100,31 @@ pub struct MachineArgs {
     pub no_kvm: bool,
 }
 
+impl BootArgs {
+    /// The arguments of a boot that ends as soon as the machine has started.
+    pub fn to_check(snapshot: String, timeout: Duration) -> Self {
+        Self {
+            snapshot: Some(snapshot),
+            keep: None,
+            profile: None,
+            memory: None,
+            machine: MachineArgs {
+                check: Some(None),
+                timeout,
+                screenshot: None,
+                console: false,
+                vnc: None,
+                cpus: None,
+                firmware: None,
+                bus: None,
+                network: false,
+                no_kvm: false,
+            },
+            which: SnapshotFilterArgs::default(),
+        }
+    }
+}
+
 /// The firmware of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FirmwareChoice {

@@ -1,11 +1,14 @@
 //! The arguments of `varve config`, `varve explain`, `varve run` and `varve status`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
 
+use super::value::parse_duration;
+
 pub const RUN_HELP: &str = "\
-Does what is due, in this order: snapshots, replicas, verification, retention with the freeing of space. A job is due when it has not \
+Does what is due, in this order: snapshots, replicas, verification, retention with the freeing of space, drills. A job is due when it has not \
 succeeded since its last time, so any timer may call this, as often as it likes: every ten minutes is usual. Nothing has to be caught \
 up after a missed night.
 
@@ -59,6 +62,21 @@ pub struct ExplainArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+pub struct PauseArgs {
+    /// The time after which it goes on by itself, such as 3d; sources that are named to `run` are
+    /// archived nevertheless
+    #[arg(value_name = "TIME", required_unless_present = "end", value_parser = parse_duration)]
+    pub time: Option<Duration>,
+
+    /// End a pause
+    #[arg(long, conflicts_with = "time")]
+    pub end: bool,
+
+    #[command(flatten)]
+    pub file: ConfigFileArgs,
+}
+
+#[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// Sources of the configuration, to be archived now [default: all jobs that are due]
     #[arg(value_name = "SOURCE")]
@@ -67,6 +85,10 @@ pub struct RunArgs {
     /// List the jobs that would run, with the reasons, and do nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+
+    /// Stay, and look for work each time after this time, until interrupted [default: 10m]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10m", require_equals = true, conflicts_with_all = ["dry_run", "or_fail", "sources"], value_parser = parse_duration)]
+    pub watch: Option<Duration>,
 
     /// End with status 6 if nothing was done
     #[arg(long)]

@@ -8,6 +8,7 @@ use varve_archive::folder::wrong_in_pattern;
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
 use varve_store::{DiskIndexConfig, StoreConfig};
+use varve_watch::{ParseTimeSpanError, parse_time_span};
 use varve_world::Timestamp;
 
 use super::Parity;
@@ -190,31 +191,21 @@ pub fn parse_sample(text: &str) -> Result<varve_replica::ClumpShare, String> {
     varve_replica::ClumpShare::from_millionths(scaled).ok_or_else(wrong)
 }
 
-/// Parses an age: `30d`, `12h`.
+/// Parses an age: `30d`, `12h`, `1d12h`, `0h`.
 pub fn parse_age(text: &str) -> Result<Duration, String> {
-    let seconds = |unit| match unit {
-        "h" => Some(3600),
-        "d" => Some(86_400),
-        "w" => Some(7 * 86_400),
-        _ => None,
-    };
-    let split = text.split_at_checked(text.len().saturating_sub(1));
-    let age = split.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(seconds(unit)?));
-    age.map(Duration::from_secs).ok_or_else(|| "write a number of hours, days or weeks: 12h, 30d, 4w".into())
+    match parse_time_span(text) {
+        Ok(span) => Ok(span),
+        Err(ParseTimeSpanError::Zero { .. }) => Ok(Duration::ZERO),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
-/// Parses a duration: `30s`, `10m`, `2h`, `1d`. A number without a unit means seconds.
+/// Parses a duration: `30s`, `10m`, `2h`, `1d12h`, `2w`. A number without a unit means seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text.get(digits.len()..) {
-        Some("" | "s") => Some(1),
-        Some("m") => Some(60),
-        Some("h") => Some(3600),
-        Some("d") => Some(86_400),
-        _ => None,
-    };
-    let seconds = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
-    seconds.map(Duration::from_secs).ok_or_else(|| "write a duration, such as 30s, 10m or 2h".into())
+    match text.parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => parse_age(text),
+    }
 }
 
 /// Parses a comment, which is a single line.
@@ -308,7 +299,8 @@ mod tests {
         {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for bad in ["", "s", "-1", "1.5h", "3w", "3 m", "3µ", "99999999999999999999s"] {
+        assert_eq!(parse_duration("1d12h"), Ok(Duration::from_secs(129_600)));
+        for bad in ["", "s", "-1", "1.5h", "3y", "3 m", "3µ", "99999999999999999999s"] {
             assert!(parse_duration(bad).is_err(), "{bad:?}");
         }
     }

@@ -16,5 +16,6 @@ mod state_folder;
 
 pub mod config_check;
 pub mod explain;
+pub mod pause;
 pub mod run;
 pub mod status;

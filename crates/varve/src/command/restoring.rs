@@ -2,6 +2,7 @@
 
 mod damage_report;
 mod destinations;
+pub mod drill;
 mod hints;
 mod image;
 mod protected_paths;

@@ -16,6 +16,7 @@ mod sandbox;
 
 mod copy;
 mod daily;
+mod daily_care;
 mod forgetting;
 mod formats;
 mod golden;

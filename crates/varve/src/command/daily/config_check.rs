@@ -69,7 +69,8 @@ fn forgets_today(
         let found = loaded.session(invocation, store).and_then(|session| open_store::read(&session));
         let Ok(Some(found)) = found else { continue };
         for job in jobs(loaded).iter().filter(|job| job.store_name == store_name) {
-            let Some(source) = job.source.filter(|source| !source.keep.is_empty()) else { continue };
+            let own = job.source.filter(|source| !source.keep.is_empty() && job.kind == JobKind::Snapshot);
+            let Some(source) = own else { continue };
             if let Ok(counts) = retention::would_forget(loaded, job.subject, source, &found, now) {
                 forgets.insert(job.id(), counts);
             }
@@ -105,7 +106,8 @@ fn sentence(job: &DailyJob<'_>) -> String {
     };
     let conditions = job.conditions.to_string();
     let conditions = if conditions.is_empty() { conditions } else { format!(", {conditions}") };
-    let keep = job.source.map(keep_sentence).unwrap_or_default();
+    let source = job.source.filter(|_| job.kind == JobKind::Snapshot);
+    let keep = source.map(keep_sentence).unwrap_or_default();
     format!("{what} {rhythm}{conditions}{keep}")
 }
 
@@ -181,6 +183,16 @@ fn unfulfillable(config: &DailyConfig) -> Vec<String> {
                 let (whole, limit) = (show_time_span(whole), show_time_span(limit));
                 found.push(format!("verified-within {limit} cannot hold: a full reading takes {whole}"));
             }
+        }
+        _ => {}
+    }
+    match (&config.care.drill, limits.drill_within) {
+        (None, Some(_)) => {
+            found.push("drill-within cannot hold: [care] has no drill, so nothing is restored".to_owned());
+        }
+        (Some(drill), Some(limit)) if drill.every.longest() + config.care.spread > limit => {
+            let limit = show_time_span(limit);
+            found.push(format!("drill-within {limit} cannot hold: files are restored {}", drill.every));
         }
         _ => {}
     }

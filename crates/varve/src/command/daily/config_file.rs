@@ -56,7 +56,8 @@ impl LoadedConfig {
             None => usual_state(&file)?,
         };
         let zone = config.zone_or(&TimeZone::system());
-        Ok(Self { config, files, state, host: varve_session::host_name(), zone })
+        let host = config.machine.clone().unwrap_or_else(varve_session::snapshot_host);
+        Ok(Self { config, files, state, host, zone })
     }
 
     /// Returns the session of a store of the configuration.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use varve_daily::{StoreFacts, is_of_source, store_mark};
+use varve_daily::{Drill, StoreFacts, is_of_source, is_series_of, store_mark};
 use varve_session::StoreLocation;
 use varve_watch::JobHistory;
 use varve_world::Timestamp;
@@ -41,6 +41,8 @@ struct StoreRecord {
     /// The times of the snapshots of each source; `None` if the key must not read them.
     sources: Option<BTreeMap<String, Vec<Timestamp>>>,
     readings: Vec<Timestamp>,
+    /// The times of the good drills of each source.
+    drills: BTreeMap<String, Vec<Timestamp>>,
 }
 
 impl Histories {
@@ -79,6 +81,9 @@ impl Histories {
         let sources = store.and_then(|store| store.sources.as_ref());
         let successes = match (job.kind, store, sources) {
             (JobKind::Snapshot, _, Some(sources)) => sources.get(job.subject).cloned().unwrap_or_default(),
+            (JobKind::Drill, Some(store), Some(_)) => {
+                store.drills.get(job.subject).cloned().unwrap_or_default()
+            }
             (JobKind::Verify, Some(store), _) => [store.readings.as_slice(), &record.successes].concat(),
             _ => record.successes.clone(),
         };
@@ -158,14 +163,28 @@ impl StoreRecord {
         }
         let mut readings = found.readings.iter().copied().collect();
         keep_newest(&mut readings);
-        Self { mark, sources: Some(sources), readings }
+        let mut drills: BTreeMap<String, Vec<Timestamp>> = BTreeMap::new();
+        for (name, source) in loaded.config.sources.iter().filter(|(_, source)| source.store == store_name) {
+            let is_own = |drill: &&Drill| {
+                drill.host == loaded.host
+                    && drill.failure.is_none()
+                    && is_series_of(&loaded.config, (name, source), &drill.series)
+            };
+            drills.insert(name.clone(), found.drills.iter().filter(is_own).map(|drill| drill.time).collect());
+        }
+        Self { mark, sources: Some(sources), readings, drills }
     }
 
     fn to_json(&self) -> Value {
-        let sources = self.sources.as_ref().map(|sources| {
-            sources.iter().map(|(name, found)| (name.clone(), numbers(found))).collect::<Map<_, _>>()
-        });
-        json!({ "mark": self.mark, "sources": sources, "readings": numbers(&self.readings) })
+        let times = |times: &BTreeMap<String, Vec<Timestamp>>| {
+            times.iter().map(|(name, found)| (name.clone(), numbers(found))).collect::<Map<_, _>>()
+        };
+        json!({
+            "mark": self.mark,
+            "sources": self.sources.as_ref().map(times),
+            "readings": numbers(&self.readings),
+            "drills": times(&self.drills),
+        })
     }
 
     fn from_json(value: &Value) -> Self {
@@ -175,6 +194,7 @@ impl StoreRecord {
             mark: value["mark"].as_str().unwrap_or_default().to_owned(),
             sources: sources.map(|sources| sources.iter().map(times).collect()),
             readings: times_in(&value["readings"]),
+            drills: value["drills"].as_object().into_iter().flatten().map(times).collect(),
         }
     }
 }
@@ -228,6 +248,7 @@ mod tests {
             mark: "a".into(),
             sources: Some([("home".to_owned(), vec![Timestamp(1)])].into()),
             readings: vec![Timestamp(2)],
+            drills: [("home".to_owned(), vec![Timestamp(3)])].into(),
         };
         histories.stores.insert("main".into(), store);
         histories.replicas.insert("usb".into(), Timestamp(9));

@@ -14,6 +14,7 @@ pub enum JobKind {
     Replicate,
     Verify,
     Reclaim,
+    Drill,
 }
 
 /// A job of a configuration.
@@ -38,6 +39,7 @@ impl DailyJob<'_> {
             JobKind::Replicate => "replicate",
             JobKind::Verify => "verify",
             JobKind::Reclaim => "reclaim",
+            JobKind::Drill => "drill",
         };
         format!("{verb} {}", self.subject)
     }
@@ -95,6 +97,20 @@ pub fn jobs(loaded: &LoadedConfig) -> Vec<DailyJob<'_>> {
                 conditions: care.conditions,
             });
         }
+    }
+    for (name, source) in &config.sources {
+        let Some(drill) = care.drill.as_ref().filter(|drill| drill.has(name)) else { continue };
+        let Some(store) = config.store(&source.store) else { continue };
+        jobs.push(DailyJob {
+            kind: JobKind::Drill,
+            subject: name,
+            store_name: &source.store,
+            store,
+            source: Some(source),
+            replica: None,
+            timetable: Some(timetable(&drill.every, name, care.spread)),
+            conditions: care.conditions,
+        });
     }
     jobs
 }

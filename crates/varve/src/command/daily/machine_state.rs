@@ -1,13 +1,29 @@
-//! The power supply and the load of this machine, as `/sys` and `/proc` show them.
+//! The power supply, the network and the load of this machine.
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use varve_watch::{MachineState, PowerState};
+use varve_watch::{MachineState, PowerState, RunConditions};
 
-/// Returns the state of the machine whose root folder this is.
-pub fn machine_state(root: &Path) -> MachineState {
-    MachineState { power: power_state(root), load: load(root) }
+/// Returns the state of the machine whose root folder this is, as far as the conditions need it.
+pub fn machine_state(root: &Path, conditions: RunConditions) -> MachineState {
+    MachineState {
+        power: power_state(root),
+        is_metered: conditions.unmetered && is_metered(root),
+        load: load(root),
+    }
+}
+
+/// Reports whether NetworkManager says that the network is metered, or guesses so. Without it, the
+/// network counts as not metered.
+fn is_metered(root: &Path) -> bool {
+    const NAME: &str = "org.freedesktop.NetworkManager";
+    let mut command = Command::new(root.join("usr/bin/busctl"));
+    command.args(["--system", "--timeout=2", "get-property", NAME, "/org/freedesktop/NetworkManager", NAME]);
+    let asked = command.arg("Metered").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    // 1 is yes, 3 is a guess that it is.
+    asked.is_ok_and(|asked| matches!(String::from_utf8_lossy(&asked.stdout).trim(), "u 1" | "u 3"))
 }
 
 /// Returns the load of the last minute in percent of the processors.
@@ -75,6 +91,22 @@ mod tests {
         assert!(load(root.path()).unwrap() >= 100);
         fs::write(root.path().join("proc/loadavg"), "much\n").unwrap();
         assert_eq!(load(root.path()), None);
+    }
+
+    #[test]
+    fn the_network_is_metered_only_if_its_manager_says_so() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let unmetered = RunConditions { unmetered: true, ..RunConditions::default() };
+        let state = |conditions| machine_state(root.path(), conditions).is_metered;
+        assert!(!state(unmetered), "there is no NetworkManager");
+        let program = root.path().join("usr/bin/busctl");
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        for (answer, is_metered) in [("u 1", true), ("u 3", true), ("u 4", false), ("u 0", false)] {
+            fs::write(&program, format!("#!/bin/sh\necho '{answer}'\n")).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            assert_eq!((state(unmetered), state(RunConditions::default())), (is_metered, false), "{answer}");
+        }
     }
 
     #[test]

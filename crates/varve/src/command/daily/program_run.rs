@@ -6,16 +6,18 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
+use varve_session::HOST_VARIABLE;
 
 use super::state_folder::{RunLock, StateFolder};
 use crate::signals;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
+const ASK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 /// A longer line is no record of this program.
 const LINE_BYTES_MAX: usize = 16 << 20;
@@ -28,15 +30,19 @@ const OTHERS: [&str; 4] =
 pub const SECRETS: [&str; 4] =
     ["VARVE_PASSPHRASE", "VARVE_NEW_PASSPHRASE", "VARVE_FROM_PASSPHRASE", "VARVE_REMOTE_PASSWORD"];
 
-/// Runs this program with `arguments`. Calls `take` with each record as soon as it is printed.
-/// Returns the exit status; `None` if a signal ended the program.
+/// Runs this program with `arguments`, as the machine `host`. Calls `take` with each record as soon as it is printed.
+/// Asks `must_end` once a second, and ends the program early if it is so. Returns the exit status;
+/// `None` if a signal ended the program.
 ///
 /// # Errors
 /// When the program cannot be started, or its output cannot be read.
+#[expect(clippy::disallowed_methods, reason = "the process is looked at in real time")]
 pub fn run(
     state: &StateFolder,
     lock: &RunLock,
+    host: &str,
     arguments: &[String],
+    mut must_end: impl FnMut() -> bool,
     mut take: impl FnMut(&Value),
 ) -> Result<Option<i32>> {
     let program = std::env::current_exe().context("the program cannot find itself")?;
@@ -52,11 +58,13 @@ pub fn run(
     for other in OTHERS {
         command.env_remove(other);
     }
+    command.env(HOST_VARIABLE, host);
     signals::watch()?;
     let mut child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
     let mut line = Vec::new();
     let mut is_asked_to_end = false;
     let mut pause = LOOK_MIN;
+    let mut last_look = Instant::now();
     loop {
         let ended = child.try_wait()?;
         while read_record(&mut lines, &mut line, &mut take)? {
@@ -65,11 +73,14 @@ pub fn run(
         if let Some(status) = ended {
             return Ok(status.code());
         }
-        if signals::was_signalled() && !is_asked_to_end {
+        let is_time_to_look = last_look.elapsed() >= ASK_EVERY;
+        if is_time_to_look {
+            last_look = Instant::now();
+        }
+        if !is_asked_to_end && (signals::was_signalled() || (is_time_to_look && must_end())) {
             is_asked_to_end = true;
             ask_to_end(&child);
         }
-        #[expect(clippy::disallowed_methods, reason = "the process is looked at in real time")]
         std::thread::sleep(pause);
         pause = (pause * 2).min(LOOK_MAX);
     }
@@ -94,7 +105,8 @@ fn read_record(lines: &mut impl BufRead, line: &mut Vec<u8>, take: &mut impl FnM
 
 fn ask_to_end(child: &Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself. It has not been waited for, so the id is still its own.
-        let _ = kill_process(pid, Signal::TERM);
+        // It may have ended by itself. It has not been waited for, so the id is still its own. The
+        // programs that it has started are in its group: it may be waiting for one of them.
+        let _ = kill_process_group(pid, Signal::TERM);
     }
 }

@@ -1,19 +1,23 @@
 //! `varve run`
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use varve_archive::retention::ContentKind;
 use varve_block::with_causes;
-use varve_daily::is_of_source;
+use varve_daily::{SnapshotFact, is_of_source};
 use varve_session::{Interrupted, UsageError};
-use varve_watch::{ConfiguredSource, SourceWhat, age};
+use varve_watch::{ConfiguredSource, RunConditions, SourceWhat, age};
 use varve_world::{Clock, RealClock};
 
 use super::config_file::{LoadedConfig, store_options};
 use super::hooks::{self, HookEnd, OnSignal};
 use super::job_history::Histories;
 use super::jobs::{DailyJob, JobKind, jobs};
+use super::machine_state::machine_state;
 use super::open_store;
 use super::program_run;
 use super::retention;
@@ -23,8 +27,10 @@ use crate::arguments::RunArgs;
 use crate::exit_status;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
-use crate::{moment, say, show, signals};
+use crate::{complaint, moment, say, show, signals};
 
+/// The time between two looks for a signal.
+const LOOK: Duration = Duration::from_millis(200);
 /// A longer message of a job is cut.
 const MESSAGE_CHARS_MAX: usize = 4_000;
 
@@ -37,6 +43,10 @@ struct DailyRun<'a> {
     histories: Histories,
     outcome: CommandOutcome,
     done_count: usize,
+    /// The folder with the state of the machine.
+    system_root: &'a Path,
+    /// True if the sources were named: they run whatever the conditions are.
+    is_by_hand: bool,
 }
 
 /// The end of a job.
@@ -80,6 +90,26 @@ impl JobEnd {
 }
 
 pub fn run(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
+    let Some(pause) = args.watch else { return run_once(invocation, args) };
+    signals::watch()?;
+    loop {
+        match run_once(invocation, args) {
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => complaint::print(&error),
+            Ok(_) => {}
+        }
+        let begun = RealClock.now();
+        while age(begun, RealClock.now()) < pause {
+            if signals::was_signalled() {
+                bail!(Interrupted("interrupted: what is due is done by the next run"));
+            }
+            #[expect(clippy::disallowed_methods, reason = "the next look is awaited in real time")]
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
     let loaded = LoadedConfig::load(args.file.config.as_deref())?;
     retention::check_rules(&loaded)?;
     for name in &args.sources {
@@ -104,12 +134,28 @@ pub fn run(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         }
         return Ok(if args.or_fail { CommandOutcome::NothingDone } else { CommandOutcome::Done });
     };
-    let histories = state.histories();
-    let outcome = CommandOutcome::Done;
-    let mut run = DailyRun { invocation, loaded: &loaded, state, lock, histories, outcome, done_count: 0 };
+    let mut run = DailyRun {
+        invocation,
+        loaded: &loaded,
+        histories: state.histories(),
+        state,
+        lock,
+        outcome: CommandOutcome::Done,
+        done_count: 0,
+        system_root: &args.system_root,
+        is_by_hand: !args.sources.is_empty(),
+    };
     run.finish_open_hooks()?;
+    if !run.is_by_hand
+        && let Some(until) = run.state.paused_until(RealClock.now())
+    {
+        if !invocation.quiet {
+            remark!("daily work is paused until {}", moment::show(until));
+        }
+        return Ok(if args.or_fail { CommandOutcome::NothingDone } else { run.outcome });
+    }
     let all = jobs(&loaded);
-    for kind in [JobKind::Snapshot, JobKind::Replicate, JobKind::Verify, JobKind::Reclaim] {
+    for kind in [JobKind::Snapshot, JobKind::Replicate, JobKind::Verify, JobKind::Reclaim, JobKind::Drill] {
         let of_kind: Vec<_> = all.iter().filter(|job| job.kind == kind).collect();
         if of_kind.is_empty() || (kind != JobKind::Snapshot && !args.sources.is_empty()) {
             continue;
@@ -138,10 +184,14 @@ fn dry_run(invocation: &Invocation, loaded: &LoadedConfig, args: &RunArgs) -> Re
     let now = RealClock.now();
     let mut run_count = 0;
     for job in jobs(loaded).iter().filter(|job| is_chosen(job, args)) {
-        let decision = match args.sources.is_empty() {
+        let mut decision = match args.sources.is_empty() {
             true => decide(job, &histories, &args.system_root, now),
             false => named_by_hand(),
         };
+        if let Some(until) = state.paused_until(now).filter(|_| decision.runs && args.sources.is_empty()) {
+            decision.runs = false;
+            decision.reason = format!("daily work is paused until {}", moment::show(until));
+        }
         run_count += usize::from(decision.runs);
         if invocation.json {
             say::record("planned_job", decision.as_json(job));
@@ -196,6 +246,7 @@ impl DailyRun<'_> {
             JobKind::Replicate => self.replicate(job),
             JobKind::Verify => self.verify(job),
             JobKind::Reclaim => self.reclaim(job),
+            JobKind::Drill => self.drill(job),
         };
         let end = end.unwrap_or_else(|error| JobEnd::failed(with_causes(error.as_ref())));
         let ended = RealClock.now();
@@ -391,6 +442,43 @@ impl DailyRun<'_> {
         Ok(JobEnd { forgotten: end.forgotten, ..freed })
     }
 
+    /// Drills the newest snapshot of each series of a source.
+    fn drill(&self, job: &DailyJob<'_>) -> Result<JobEnd> {
+        let care = self.loaded.config.care.drill.as_ref().context("drills are set")?;
+        let source = job.source.context("a drill has a source")?;
+        let session = self.loaded.session(self.invocation, job.store)?;
+        let found = open_store::read(&session)?.context("this key cannot read, so it cannot restore")?;
+        let (config, host) = (&self.loaded.config, self.loaded.host.as_str());
+        let own = found.snapshots.iter().filter(|one| is_of_source(config, host, (job.subject, source), one));
+        let mut newest: BTreeMap<&str, &SnapshotFact> = BTreeMap::new();
+        for one in own {
+            let known = newest.entry(&one.name).or_insert(one);
+            if one.time > known.time {
+                *known = one;
+            }
+        }
+        if newest.is_empty() {
+            bail!("{} has no snapshot yet", job.subject);
+        }
+        let mut end = JobEnd { has_succeeded: true, ..JobEnd::new() };
+        for one in newest.into_values() {
+            let mut arguments = vec!["drill".to_owned(), format!("--files={}", care.file_count)];
+            if care.boot && one.dated.kind == ContentKind::Image {
+                arguments.push("--boot".to_owned());
+            }
+            arguments.push(one.id.to_string());
+            let drilled = self.program(job, &arguments)?;
+            let is_worse = drilled.outcome > end.outcome || end.message.is_none();
+            if is_worse {
+                end.message = drilled.message.or(end.message);
+            }
+            end.outcome = end.outcome.max(drilled.outcome);
+            end.has_succeeded &= drilled.has_succeeded;
+            end.is_postponed |= drilled.is_postponed;
+        }
+        Ok(end)
+    }
+
     /// Returns the sources whose snapshots have rules, each with the names that its snapshots have.
     /// The store is read once for all of them.
     fn judged_series(&self, job: &DailyJob<'_>) -> Result<Vec<(&ConfiguredSource, BTreeSet<String>)>> {
@@ -417,9 +505,20 @@ impl DailyRun<'_> {
     fn program(&self, job: &DailyJob<'_>, arguments: &[String]) -> Result<JobEnd> {
         let all = [store_options(job.store)?, arguments.to_vec()].concat();
         let mut end = JobEnd::new();
-        let status = program_run::run(&self.state, &self.lock, &all, |record| {
-            self.take_record(record, &mut end);
-        })?;
+        let mut obstacle = None;
+        let must_end = || {
+            // A job that is too late to be postponed is not ended either.
+            let last = self.histories.of(job).last_success(RealClock.now());
+            let machine =
+                machine_state(self.system_root, RunConditions { unmetered: false, ..job.conditions });
+            let reason = job.conditions.reason_to_end(machine, last, RealClock.now());
+            obstacle = reason.filter(|_| !self.is_by_hand);
+            obstacle.is_some()
+        };
+        let status =
+            program_run::run(&self.state, &self.lock, &self.loaded.host, &all, must_end, |record| {
+                self.take_record(record, &mut end);
+            })?;
         end.outcome = match status.and_then(|status| u8::try_from(status).ok()) {
             Some(exit_status::DONE) => CommandOutcome::Done,
             Some(exit_status::GAPS) => CommandOutcome::Gaps,
@@ -433,7 +532,12 @@ impl DailyRun<'_> {
         if end.outcome == CommandOutcome::Damage && end.message.is_none() {
             end.message = Some("damage was found: `varve verify` lists it".to_owned());
         }
-        if status.is_none() {
+        if let Some(reason) = obstacle
+            && !end.has_succeeded
+        {
+            end.is_postponed = true;
+            end.message = Some(format!("ended early: {reason}"));
+        } else if status.is_none() {
             end.message = Some("a signal ended the program".to_owned());
         }
         Ok(end)
@@ -445,6 +549,11 @@ impl DailyRun<'_> {
         let message = record["message"].as_str().unwrap_or_default();
         match kind {
             "error" => end.message = Some(message.chars().take(MESSAGE_CHARS_MAX).collect()),
+            "drill" => {
+                if let Some(failure) = record["failure"].as_str() {
+                    end.message = Some(failure.chars().take(MESSAGE_CHARS_MAX).collect());
+                }
+            }
             "snapshot" => end.snapshot = record["id"].as_str().map(str::to_owned),
             "forget_verdict" if record["verdict"] == "forget" => {
                 end.forgotten

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use varve_watch::{Dueness, FIRST_PAUSE, ReplicaTrigger, age, due, show_time_span};
+use varve_watch::{Dueness, ReplicaTrigger, age, back_off, due, show_time_span};
 use varve_world::Timestamp;
 
 use super::job_history::Histories;
@@ -76,11 +76,11 @@ pub fn decide(job: &DailyJob<'_>, histories: &Histories, system_root: &Path, now
         },
         None => match present(job, histories, now) {
             Ok(reason) => (reason, now),
-            Err(reason) => return JobDecision::waits(reason, None),
+            Err((reason, next)) => return JobDecision::waits(reason, next),
         },
     };
     let (reason, start) = due_since;
-    match job.conditions.reason_to_postpone(machine_state(system_root), last, now) {
+    match job.conditions.reason_to_postpone(machine_state(system_root, job.conditions), last, now) {
         Some(postponed) => JobDecision {
             runs: false,
             is_postponed: true,
@@ -93,20 +93,26 @@ pub fn decide(job: &DailyJob<'_>, histories: &Histories, system_root: &Path, now
 }
 
 /// Decides about a replica that is brought up to date whenever its folder is there.
-fn present(job: &DailyJob<'_>, histories: &Histories, now: Timestamp) -> Result<String, String> {
-    let Some(replica) = job.replica else { return Err("not a replica".to_owned()) };
+fn present(
+    job: &DailyJob<'_>,
+    histories: &Histories,
+    now: Timestamp,
+) -> Result<String, (String, Option<Timestamp>)> {
+    let Some(replica) = job.replica else { return Err(("not a replica".to_owned(), None)) };
     debug_assert!(replica.trigger == ReplicaTrigger::Present);
     // An empty mount point is not the replica's disk.
     if !Path::new(&replica.at).join("replica.toml").exists() {
-        return Err(format!("{} is not there, or holds no replica yet", replica.at));
+        return Err((format!("{} is not there, or holds no replica yet", replica.at), None));
     }
     let history = histories.of(job);
     let copied = history.last_success(now);
-    if history.failures.iter().any(|failure| *failure <= now && age(*failure, now) < FIRST_PAUSE) {
-        return Err("it failed less than 10 minutes ago".to_owned());
+    let since = copied.unwrap_or(Timestamp(i64::MIN));
+    if let Some((failure_count, until)) = back_off(&history, since, now).filter(|(_, until)| *until > now) {
+        let times = if failure_count == 1 { "once".to_owned() } else { format!("{failure_count} times") };
+        return Err((format!("it has failed {times} since it was last brought up to date"), Some(until)));
     }
     match (histories.newest_snapshot(job.store_name), copied) {
-        (Some(newest), Some(copied)) if newest <= copied => Err("it has everything".to_owned()),
+        (Some(newest), Some(copied)) if newest <= copied => Err(("it has everything".to_owned(), None)),
         (_, Some(_)) => Ok("the replica is there, and the store has something new".to_owned()),
         (_, None) => Ok("the replica is there".to_owned()),
     }
@@ -119,5 +125,6 @@ pub fn title(job: &DailyJob<'_>) -> String {
         JobKind::Replicate => format!("replica {}", job.subject),
         JobKind::Verify => format!("verification of {}", job.subject),
         JobKind::Reclaim => format!("retention and space of {}", job.subject),
+        JobKind::Drill => format!("drill of {}", job.subject),
     }
 }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use tempfile::{Builder, NamedTempFile};
+use varve_world::Timestamp;
 
 use super::job_history::Histories;
 
@@ -24,6 +25,7 @@ const TEMPORARY: &str = ".tmp-";
 const HISTORIES: &str = "jobs.json";
 const LOG: &str = "runs.jsonl";
 const OLD_LOG: &str = "runs.1.jsonl";
+const PAUSE: &str = "pause.json";
 const OPEN_HOOKS: &str = "open-hooks.json";
 
 /// The state folder of a configuration.
@@ -122,6 +124,32 @@ impl StateFolder {
         Ok(())
     }
 
+    /// Returns the time until which daily work is paused; `None` if it is not.
+    pub fn paused_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let value: Value = serde_json::from_slice(&fs::read(self.0.join(PAUSE)).ok()?).ok()?;
+        let (from, until) = (value["from"].as_i64()?, value["until"].as_i64()?);
+        // A pause from a clock that was ahead is none.
+        (from <= now.0 && now.0 < until).then_some(Timestamp(until))
+    }
+
+    /// Pauses daily work until a time, or ends a pause.
+    ///
+    /// # Errors
+    /// When the file cannot be written or removed.
+    pub fn pause(&self, now: Timestamp, until: Option<Timestamp>) -> Result<()> {
+        match until {
+            Some(until) => self.replace(PAUSE, &json!({ "from": now.0, "until": until.0 })),
+            None => self.remove(PAUSE),
+        }
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        match fs::remove_file(self.0.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(|| name.to_owned()),
+            _ => Ok(()),
+        }
+    }
+
     /// Appends a line to the run log, durably.
     ///
     /// # Errors
@@ -166,10 +194,7 @@ impl StateFolder {
     /// When the note cannot be written.
     pub fn note_open_hooks(&self, sources: &[String]) -> Result<()> {
         if sources.is_empty() {
-            return match fs::remove_file(self.0.join(OPEN_HOOKS)) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context(OPEN_HOOKS),
-                _ => Ok(()),
-            };
+            return self.remove(OPEN_HOOKS);
         }
         self.replace(OPEN_HOOKS, &json!(sources))
     }

@@ -9,7 +9,7 @@ use varve_archive::Archive;
 use varve_block::with_causes;
 use varve_daily::{
     HeldSnapshots, JudgeContext, OpenStoreView, ReplicaView, StatusReport, StoreView, judge_store,
-    snapshot_facts,
+    snapshot_facts, unread_files,
 };
 use varve_session::{CommandSession, StoreLocation};
 use varve_watch::{
@@ -30,6 +30,9 @@ pub fn run(invocation: &Invocation, args: &StatusArgs) -> Result<CommandOutcome>
     let loaded = LoadedConfig::load(args.file.config.as_deref())?;
     let state = StateFolder::to_read(&loaded.state);
     let report = judge_all(invocation, &loaded, &state.histories());
+    if let Some(until) = state.paused_until(RealClock.now()) {
+        remark!("varve: daily work is paused until {}", moment::show(until));
+    }
     for note in &report.notes {
         remark!("varve: {note}");
     }
@@ -68,11 +71,11 @@ fn view(
     (name, store): (&str, &ConfiguredStore),
 ) -> StoreView {
     let opened = loaded.session(invocation, store).and_then(|session| {
-        let facts = open_store::read(&session)?;
-        Ok((session, facts))
+        let found = open_store::open(&session)?;
+        Ok((session, found))
     });
-    let (session, facts) = match opened {
-        Ok((session, Some(facts))) => (session, facts),
+    let (session, archive, facts) = match opened {
+        Ok((session, Some((archive, facts)))) => (session, archive, facts),
         Ok((_, None)) => return StoreView::WriteOnly,
         Err(error) => return StoreView::Closed { error: with_causes(error.as_ref()) },
     };
@@ -81,7 +84,8 @@ fn view(
     let own = loaded.config.replicas.iter().filter(|(_, replica)| is_judged && replica.of == name);
     let replicas: BTreeMap<_, _> =
         own.map(|(name, replica)| (name.clone(), replica_view(&session, histories, name, replica))).collect();
-    StoreView::Open(Box::new(OpenStoreView { facts, free_bytes: free_bytes(&session), replicas }))
+    let unread = unread_files(&loaded.config, &loaded.host, name, &archive, &facts);
+    StoreView::Open(Box::new(OpenStoreView { facts, unread, free_bytes: free_bytes(&session), replicas }))
 }
 
 /// Returns the free bytes of the store's file system; `None` at a server.

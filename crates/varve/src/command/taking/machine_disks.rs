@@ -43,7 +43,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs, qmp: &Path) -> Resu
     let request = SnapshotRequest {
         name: args.name.clone().unwrap_or_default(),
         time: args.time,
-        host: varve_session::host_name(),
+        host: varve_session::snapshot_host(),
         tags: args.tags.clone(),
         comment: args.comment.clone().unwrap_or_default(),
         name_is_given: args.name.is_some(),

@@ -32,7 +32,7 @@ pub(super) fn plan(args: &TakeSnapshotArgs) -> Result<Vec<PlannedSnapshot>> {
     }
     let base = SnapshotRequest {
         time: args.time,
-        host: varve_session::host_name(),
+        host: varve_session::snapshot_host(),
         tags: args.tags.clone(),
         comment: args.comment.clone().unwrap_or_default(),
         read_in_pieces: !args.compact,

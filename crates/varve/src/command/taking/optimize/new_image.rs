@@ -71,7 +71,7 @@ pub(super) fn archive(
     let request = SnapshotRequest {
         name: name.to_owned(),
         source: old.path.as_os_str().as_encoded_bytes().to_vec(),
-        host: varve_session::host_name(),
+        host: varve_session::snapshot_host(),
         name_is_given: true,
         read_in_pieces: true,
         ..SnapshotRequest::default()

@@ -1,0 +1,29 @@
+//! `varve pause`
+
+use anyhow::Result;
+use varve_world::{Clock, RealClock, Timestamp};
+
+use super::config_file::LoadedConfig;
+use super::state_folder::StateFolder;
+use crate::arguments::PauseArgs;
+use crate::invocation::Invocation;
+use crate::moment;
+use crate::outcome::CommandOutcome;
+
+pub fn run(invocation: &Invocation, args: &PauseArgs) -> Result<CommandOutcome> {
+    let loaded = LoadedConfig::load(args.file.config.as_deref())?;
+    let state = StateFolder::open(&loaded.state)?;
+    let now = RealClock.now();
+    let until = args.time.map(|time| {
+        let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        Timestamp(now.0.saturating_add(nanoseconds))
+    });
+    state.pause(now, until)?;
+    if !invocation.quiet {
+        match until {
+            Some(until) => say!("daily work is paused until {}", moment::show(until)),
+            None => say!("daily work is not paused"),
+        }
+    }
+    Ok(CommandOutcome::Done)
+}
