@@ -83,8 +83,8 @@ impl RunConditions {
         })
     }
 
-    /// Returns the reason to end a job that is running, or `None` if it may go on. The load does not
-    /// count, since the job is a part of it.
+    /// Returns the reason to end a job that is running, or `None` if it may go on. The load does
+    /// not count, since the job is a part of it.
     #[must_use]
     pub fn reason_to_end(
         &self,

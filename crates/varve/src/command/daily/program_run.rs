@@ -30,9 +30,9 @@ const OTHERS: [&str; 4] =
 pub const SECRETS: [&str; 4] =
     ["VARVE_PASSPHRASE", "VARVE_NEW_PASSPHRASE", "VARVE_FROM_PASSPHRASE", "VARVE_REMOTE_PASSWORD"];
 
-/// Runs this program with `arguments`, as the machine `host`. Calls `take` with each record as soon as it is printed.
-/// Asks `must_end` once a second, and ends the program early if it is so. Returns the exit status;
-/// `None` if a signal ended the program.
+/// Runs this program with `arguments`, as the machine `host`. Calls `take` with each record as soon
+/// as it is printed. Asks `must_end` once a second, and ends the program early if it is so. Returns
+/// the exit status; `None` if a signal ended the program.
 ///
 /// # Errors
 /// When the program cannot be started, or its output cannot be read.
