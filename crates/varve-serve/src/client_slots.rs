@@ -21,7 +21,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The slots of a server.
-pub(crate) struct ClientSlots {
+pub struct ClientSlots {
     max: usize,
     holders: Mutex<SlotHolders>,
     one_is_free: Notify,
@@ -40,7 +40,7 @@ struct SlotHolder {
 }
 
 /// A client's slot, held until it is dropped.
-pub(crate) struct ClientSlot {
+pub struct ClientSlot {
     slots: Arc<ClientSlots>,
     number: u64,
     leave: Arc<Notify>,
@@ -53,7 +53,7 @@ impl ClientSlots {
 
     /// Accepts clients for ever, at most `max` at a time. Each is served by a task of its own,
     /// which owns its slot.
-    pub(crate) async fn serve_each<F: Future<Output = ()> + Send + 'static>(
+    pub async fn serve_each<F: Future<Output = ()> + Send + 'static>(
         max: usize,
         listener: TcpListener,
         protocol: &'static str,
@@ -111,7 +111,7 @@ impl ClientSlots {
 
 impl ClientSlot {
     /// Records activity of the client.
-    pub(crate) fn note_activity(&self) {
+    pub fn note_activity(&self) {
         if let Some(holder) = self.slots.holders.lock().by_number.get_mut(&self.number) {
             holder.active_at = Instant::now();
         }
@@ -119,7 +119,7 @@ impl ClientSlot {
 
     /// Runs something for the client. Returns `None` if it was cancelled because the slot is
     /// needed.
-    pub(crate) async fn hold_while<T>(&self, something: impl Future<Output = T>) -> Option<T> {
+    pub async fn hold_while<T>(&self, something: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             done = something => Some(done),

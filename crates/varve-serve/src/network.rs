@@ -36,7 +36,9 @@ pub struct TcpServer {
 }
 
 impl TcpServer {
-    pub(crate) fn new(address: SocketAddr, threads: Runtime) -> Self {
+    /// A server whose clients are served by `threads`.
+    #[must_use]
+    pub fn new(address: SocketAddr, threads: Runtime) -> Self {
         Self { address, threads: Some(threads) }
     }
 
@@ -76,7 +78,10 @@ pub enum ListenError {
 }
 
 /// Refuses an address that is reachable from other machines, unless that is permitted.
-pub(crate) fn check_address(address: SocketAddr, is_exposed: bool) -> Result<(), ListenError> {
+///
+/// # Errors
+/// [`ListenError::Exposed`]
+pub fn check_address(address: SocketAddr, is_exposed: bool) -> Result<(), ListenError> {
     if is_exposed || address.ip().is_loopback() { Ok(()) } else { Err(ListenError::Exposed { address }) }
 }
 
@@ -98,10 +103,10 @@ pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Listens on an address, and returns it with the assigned port.
-pub(crate) fn listen(
-    threads: &Runtime,
-    address: SocketAddr,
-) -> Result<(TcpListener, SocketAddr), ListenError> {
+///
+/// # Errors
+/// [`ListenError::Listen`]
+pub fn listen(threads: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr), ListenError> {
     let failed = |source| ListenError::Listen { address, source };
     let listener = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
@@ -109,7 +114,10 @@ pub(crate) fn listen(
 }
 
 /// Enables TCP keep-alive, to detect that a client's machine has vanished.
-pub(crate) fn keep_alive(tcp: &impl AsFd) -> io::Result<()> {
+///
+/// # Errors
+/// The system refuses an option of the socket.
+pub fn keep_alive(tcp: &impl AsFd) -> io::Result<()> {
     sockopt::set_socket_keepalive(tcp, true)?;
     sockopt::set_tcp_keepidle(tcp, KEEPALIVE)?;
     sockopt::set_tcp_keepintvl(tcp, KEEPALIVE_EVERY)?;
@@ -118,7 +126,10 @@ pub(crate) fn keep_alive(tcp: &impl AsFd) -> io::Result<()> {
 }
 
 /// The thread pool of a front end.
-pub(crate) fn threads(name: &str) -> Result<Runtime, ListenError> {
+///
+/// # Errors
+/// [`ListenError::Threads`]
+pub fn threads(name: &str) -> Result<Runtime, ListenError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads((2 * cores).max(THREADS_MIN)).thread_name(name).enable_all();

@@ -81,7 +81,9 @@ impl TlsIdentity {
         self.checks_clients
     }
 
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+    /// The settings for the server's end of a connection.
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
 }

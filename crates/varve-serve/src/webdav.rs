@@ -6,8 +6,6 @@
 //! elsewhere or from the archive.
 
 mod adapter;
-mod host;
-mod socket;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,9 +24,10 @@ use tokio::net::TcpStream;
 
 use crate::ServedFileSystem;
 use crate::client_slots::{ClientSlot, ClientSlots};
+use crate::host;
 use crate::network::{ListenError, TcpServer, check_address, keep_alive, listen, threads};
+use crate::watched_socket::WatchedSocket;
 use adapter::WebDavAdapter;
-use socket::WatchedSocket;
 
 /// The maximum number of clients. When another one connects, the client that has been idle longest
 /// is dropped.

@@ -50,7 +50,7 @@ pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use replicas::{CloneArgs, ReplicateArgs};
 pub use restore::RestoreArgs;
 pub use selection::SelectionArgs;
-pub use serve::{ServeArgs, TlsFiles};
+pub use serve::{ServeArgs, TlsFiles, WebPasswordArgs};
 pub use snapshot_filter::SnapshotFilterArgs;
 pub use snapshots::{AsChoice, GroupBy, ListSnapshotsArgs, TagArgs};
 pub use stats::StatsArgs;
@@ -278,6 +278,10 @@ pub enum Command {
     /// Serve snapshots or blocks to other programs and machines, until interrupted
     #[command(after_help = serve::SERVE_HELP)]
     Serve(Box<ServeArgs>),
+    /// Make the file for `serve --http-password`: asks for a password, and writes its hash
+    ///
+    /// If standard input is no terminal, the password is its first line.
+    WebPassword(WebPasswordArgs),
     /// List the sessions of Venti clients, and set aside the blocks of one of them
     #[command(subcommand)]
     Venti(VentiCommand),

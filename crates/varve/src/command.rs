@@ -69,6 +69,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Repair(args) => keeping::repair::run(invocation, args),
         Command::Boot(args) => serving::boot::run(invocation, args),
         Command::Serve(args) => serving::serve::run(invocation, args),
+        Command::WebPassword(args) => serving::web_password::run(invocation, args),
         Command::Venti(args) => serving::venti_sessions::run(invocation, args),
         Command::Config(command) => daily::config_check::run(invocation, command),
         Command::Run(args) => daily::run::run(invocation, args),

@@ -24,6 +24,7 @@ Examples:
   varve -s /backup/store serve --nfs 127.0.0.1:11111         all days, as `varve mount` shows them
   mount -t nfs -o ro,nolock,vers=3,tcp,port=11111,mountport=11111 127.0.0.1:/ days
   varve -s /backup/store serve --webdav 127.0.0.1:8080       the same, for http://127.0.0.1:8080/
+  varve -s /backup/store serve --http 127.0.0.1:8200         the web page, for a browser: docs/guide/web-page.md
   varve -s /backup/sha1 serve --venti localhost              blocks, for vac and other Venti clients
   varve -s /backup/sha1 serve --venti-read-only 'tcp!*!17035' --expose
                                                              the same for the network, read-only
@@ -44,7 +45,7 @@ A proxy is served instead of a store: one or several Venti servers behind a cach
 const PROXIES: &str = "Proxies";
 
 #[derive(Debug, Clone, Args)]
-#[command(group = ArgGroup::new("doors").required(true).multiple(true).args(["nbd", "nfs", "webdav", "venti", "venti_read_only"]))]
+#[command(group = ArgGroup::new("doors").required(true).multiple(true).args(["nbd", "nfs", "webdav", "http", "venti", "venti_read_only"]))]
 pub struct ServeArgs {
     /// Serve disk images as network block devices: at HOST:PORT, :PORT (on all addresses) or
     /// unix:PATH
@@ -90,6 +91,30 @@ pub struct ServeArgs {
     /// Serve the same file system by WebDAV: at IP:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub webdav: Option<SocketAddr>,
+
+    /// Serve the web page: look into all snapshots with a browser, read-only: at IP:PORT
+    ///
+    /// Prints a link that logs in one browser within five minutes. The signal USR1 prints another
+    /// one. A session ends after twelve hours, or with the server.
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
+
+    /// Let browsers use this name for the server of --http; may be given several times
+    ///
+    /// Without it they can use localhost and addresses only. A request for any other name is
+    /// refused, because a foreign site could have made it.
+    #[arg(long, value_name = "NAME", requires = "http")]
+    pub http_name: Vec<String>,
+
+    /// Let users log in with the password whose hash is in this file, which `varve web-password`
+    /// makes
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "http")]
+    pub http_password: Option<PathBuf>,
+
+    /// Serve the web page by HTTPS: a certificate, its key, and if browsers need certificates,
+    /// those of their authority (PEM files)
+    #[arg(long, value_name = "CERT,KEY[,AUTHORITY]", requires = "http", value_parser = parse_tls)]
+    pub http_tls: Option<TlsFiles>,
 
     /// Serve blocks by Venti's protocol, to be read and written: at HOST, HOST:PORT, tcp!HOST!PORT,
     /// tls!HOST!PORT (with --venti-tls), unix!PATH or systemd[:NAME]
@@ -194,10 +219,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
 
-    /// Allow access to --nfs, --webdav, --venti and --metrics from other machines
+    /// Allow access to --nfs, --webdav, --http, --venti and --metrics from other machines
     ///
     /// Every client can then read the whole archive without encryption; by Venti's protocol, every
-    /// block whose score it knows.
+    /// block whose score it knows. The web page still asks for a login, but without --http-tls
+    /// others on the network can read it, too.
     #[arg(long)]
     pub expose: bool,
 
@@ -208,7 +234,7 @@ pub struct ServeArgs {
 impl ServeArgs {
     /// Reports whether one of the front ends shows snapshots, rather than only blocks.
     pub fn shows_snapshots(&self) -> bool {
-        self.nbd.is_some() || self.nfs.is_some() || self.webdav.is_some()
+        self.nbd.is_some() || self.nfs.is_some() || self.webdav.is_some() || self.http.is_some()
     }
 
     /// Reports whether the server has proxies.
@@ -287,4 +313,12 @@ fn parse_tls(text: &str) -> Result<TlsFiles, String> {
         key: key.into(),
         authority: authority.map(|path| path.into()),
     })
+}
+
+/// The arguments of `varve web-password`.
+#[derive(Debug, Clone, Args)]
+pub struct WebPasswordArgs {
+    /// The new file
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
 }

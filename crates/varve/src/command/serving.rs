@@ -5,3 +5,4 @@ pub mod boot;
 pub mod mount;
 pub mod serve;
 pub mod venti_sessions;
+pub mod web_password;

@@ -1,4 +1,5 @@
-//! The front ends that show snapshots to other programs: FUSE, NBD, NFS, WebDAV, and proxies.
+//! The front ends that show snapshots to other programs: FUSE, NBD, NFS, WebDAV, the web page, and
+//! proxies.
 
 #[path = "../harness/mount_point/mod.rs"]
 mod mount_point;
@@ -9,3 +10,4 @@ mod doors;
 mod mount;
 mod proxies;
 mod serve_nbd;
+mod web_page;

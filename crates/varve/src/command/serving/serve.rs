@@ -3,6 +3,7 @@
 pub(super) mod metrics;
 mod proxies;
 mod venti;
+mod web;
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -45,6 +46,10 @@ pub(super) const MOMENTS: TimeText = TimeText { parse_last: moment::parse_last, 
 trait FrontEnd {
     /// The addresses in the notation of clients.
     fn addresses(&self) -> Vec<String>;
+    /// Makes a link that logs in a browser once. `None` if clients need no login.
+    fn login_link(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
     /// Ends it after the requests in flight are answered.
     fn close(self: Box<Self>) -> Result<()>;
 }
@@ -133,13 +138,16 @@ pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> 
         varve_serve::metrics::serve(address, args.expose, Arc::new(move || metrics::page(&store, &counted)))
     });
     let metrics = metrics.transpose().map_err(not_listening)?;
-    announce(invocation, &front_ends, metrics.as_ref());
+    announce(invocation, &front_ends, metrics.as_ref())?;
     if is_degraded {
         tell(ServiceState::Degraded);
     }
     for signal in signals.forever() {
         match signal {
-            SIGUSR1 => tell_numbers(&venti::bucket_histogram(store.memory_index_stats().as_ref()), &counts()),
+            SIGUSR1 => {
+                tell_login_links(invocation, &front_ends)?;
+                tell_numbers(&venti::bucket_histogram(store.memory_index_stats().as_ref()), &counts());
+            }
             SIGUSR2 => tell_numbers(&venti::lookup_histogram(&store.candidates_per_lookup()), &counts()),
             _ => break,
         }
@@ -269,11 +277,17 @@ fn snapshot_front_ends(
             front_ends.push(Box::new(FileFrontEnd { address, _server: server }));
         }
     }
+    let snapshots = || Ok(Box::new(list(LeaseScope::Listed)?) as _);
+    front_ends.extend(web::start(args, snapshots, blocks)?);
     Ok(front_ends)
 }
 
 /// Prints all addresses for the user who started the server.
-fn announce(invocation: &Invocation, front_ends: &[Box<dyn FrontEnd>], metrics: Option<&TcpServer>) {
+fn announce(
+    invocation: &Invocation,
+    front_ends: &[Box<dyn FrontEnd>],
+    metrics: Option<&TcpServer>,
+) -> Result<()> {
     for address in front_ends.iter().flat_map(|front_end| front_end.addresses()) {
         match invocation.json {
             true => say::record("serving", json!({ "address": address })),
@@ -287,7 +301,21 @@ fn announce(invocation: &Invocation, front_ends: &[Box<dyn FrontEnd>], metrics: 
             false => say!("metrics at {url}"),
         }
     }
+    tell_login_links(invocation, front_ends)?;
     tell(ServiceState::Ready);
+    Ok(())
+}
+
+/// Prints links that log in a browser.
+fn tell_login_links(invocation: &Invocation, front_ends: &[Box<dyn FrontEnd>]) -> Result<()> {
+    for front_end in front_ends {
+        match front_end.login_link()? {
+            Some(url) if invocation.json => say::record("login", json!({ "url": url })),
+            Some(url) => say!("log in once, within 5 minutes: {url}"),
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 /// Prints the counters and the table statistics that a signal asked for.

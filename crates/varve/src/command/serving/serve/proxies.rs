@@ -26,7 +26,7 @@ use varve_world::World;
 use super::venti::{self, VentiFrontEnd};
 use super::{
     CommandOutcome, FrontEnd, ServedSnapshots, announce, close_all, end_at_next_signal, metrics,
-    snapshot_front_ends, tell, tell_numbers,
+    snapshot_front_ends, tell, tell_login_links, tell_numbers,
 };
 use crate::arguments::ServeArgs;
 use crate::invocation::Invocation;
@@ -232,11 +232,16 @@ pub fn run(
         varve_serve::metrics::serve(address, args.expose, Arc::new(page))
     });
     let metrics = metrics.transpose().map_err(super::not_listening)?;
-    announce(invocation, &front_ends, metrics.as_ref());
+    announce(invocation, &front_ends, metrics.as_ref())?;
     for signal in signals.forever() {
         let counts = || server.as_deref().map(venti::counts).unwrap_or_default();
         match signal {
-            SIGUSR1 | SIGUSR2 => tell_numbers(&assembled.watched().report(), &counts()),
+            SIGUSR1 | SIGUSR2 => {
+                if signal == SIGUSR1 {
+                    tell_login_links(invocation, &front_ends)?;
+                }
+                tell_numbers(&assembled.watched().report(), &counts());
+            }
             _ => break,
         }
     }

@@ -11,14 +11,16 @@ use hyper::header::HOST;
 
 /// Reports whether a request is meant for the server at `address`. A request without a host name
 /// does not come from a browser, and is accepted.
-pub(super) fn is_meant<T>(request: &Request<T>, address: SocketAddr) -> bool {
+pub(crate) fn is_meant<T>(request: &Request<T>, address: SocketAddr) -> bool {
     let named = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let mut hosts = request.headers().get_all(HOST).iter().map(|host| host.as_bytes()).chain(named);
-    hosts.all(|host| str::from_utf8(host).is_ok_and(|host| is_ours(host, address.ip())))
+    hosts.all(|host| str::from_utf8(host).is_ok_and(|host| names_this_machine(host, address.ip())))
 }
 
-/// `host` is a name or an IP address, with or without a port.
-fn is_ours(host: &str, own: IpAddr) -> bool {
+/// Reports whether a host is this machine, which listens at the address `own`. `host` is a name or
+/// an IP address, with or without a port.
+#[must_use]
+pub fn names_this_machine(host: &str, own: IpAddr) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, _)) => name,
         None => host.split_once(':').map_or(host, |(name, _)| name),
@@ -39,7 +41,7 @@ mod tests {
         for host in
             ["127.0.0.1", "127.0.0.1:8080", "LocalHost:1", "localhost.", "[::1]", "[::1]:80", "192.0.2.7:80"]
         {
-            assert!(is_ours(host, own), "{host}");
+            assert!(names_this_machine(host, own), "{host}");
         }
         for host in [
             "evil.example",
@@ -51,7 +53,7 @@ mod tests {
             "[::2]:80",
             "a@localhost",
         ] {
-            assert!(!is_ours(host, own), "{host}");
+            assert!(!names_this_machine(host, own), "{host}");
         }
     }
 

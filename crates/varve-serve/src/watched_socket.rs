@@ -12,7 +12,8 @@ use tokio::time::{Sleep, sleep};
 
 use crate::client_slots::ClientSlot;
 
-pub(super) struct WatchedSocket {
+/// A client's socket. Each successful write counts as activity of the client.
+pub struct WatchedSocket {
     socket: TcpStream,
     place: Arc<ClientSlot>,
     patience: Duration,
@@ -22,7 +23,8 @@ pub(super) struct WatchedSocket {
 
 impl WatchedSocket {
     /// Sets the time for which a client may take nothing.
-    pub(super) fn new(socket: TcpStream, place: Arc<ClientSlot>, patience: Duration) -> Self {
+    #[must_use]
+    pub fn new(socket: TcpStream, place: Arc<ClientSlot>, patience: Duration) -> Self {
         Self { socket, place, patience, stalled: None }
     }
 

@@ -1,0 +1,11 @@
+//! The pages: each takes what it needs from the archive, and fills a template.
+
+pub(crate) mod calendar;
+pub(crate) mod file;
+pub(crate) mod login;
+pub(crate) mod look;
+pub(crate) mod month_days;
+pub(crate) mod page;
+pub(crate) mod search;
+pub(crate) mod snapshot_place;
+pub(crate) mod source;

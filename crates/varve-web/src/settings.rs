@@ -1,0 +1,31 @@
+//! The settings of the page.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use varve_archive::SnapshotList;
+use varve_block::BlockStore;
+use varve_serve::TlsIdentity;
+use varve_world::{Clock, Random, Workers};
+
+use crate::gate::password::PasswordHash;
+
+/// The archive that the page shows, and the world around it.
+pub struct WebSettings {
+    pub address: SocketAddr,
+    /// Other machines may connect.
+    pub is_exposed: bool,
+    /// Names of this machine that browsers may use, besides its addresses and `localhost`.
+    pub host_names: Vec<String>,
+    pub password: Option<PasswordHash>,
+    /// With it, the page is served by HTTPS.
+    pub tls: Option<TlsIdentity>,
+    pub snapshots: Box<dyn SnapshotList>,
+    pub blocks: Arc<dyn BlockStore>,
+    pub workers: Arc<dyn Workers>,
+    pub clock: Arc<dyn Clock>,
+    pub random: Arc<dyn Random>,
+    /// The time zone of days.
+    pub zone: TimeZone,
+}

@@ -1,0 +1,218 @@
+//! Formats names, sizes, times and addresses for pages. The templates escape the results.
+
+use std::fmt::Write;
+
+use jiff::tz::TimeZone;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use varve_archive::{Node, NodeKind};
+use varve_image::FileTime;
+use varve_world::Timestamp;
+
+/// The bytes of a path that are escaped in addresses: all but letters, digits, `-`, `_`, `~`, `.`
+/// and the slashes between names.
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~').remove(b'.').remove(b'/');
+
+/// A foreign name, with all characters made visible that could mislead a reader: control
+/// characters, characters without a shape, and those that change the direction of text. Different
+/// names always look different: a backslash is doubled.
+pub(crate) fn name(bytes: &[u8]) -> String {
+    escaped(bytes, |c| c == '\\' || is_misleading(c))
+}
+
+/// A line of foreign text, with the same characters made visible, except backslashes and tabs.
+pub(crate) fn line(bytes: &[u8]) -> String {
+    escaped(bytes, |c| c != '\t' && is_misleading(c))
+}
+
+fn escaped(bytes: &[u8], is_escaped: impl Fn(char) -> bool) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match is_escaped(c) {
+                true if c == '\\' || c.is_ascii_control() => text.extend(c.escape_default()),
+                true => text.extend(c.escape_unicode()),
+                false => text.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// Reports whether a character has no shape of its own, or changes that of others.
+pub(crate) fn is_misleading(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+        // Spaces other than the usual one look like it.
+        || (c.is_whitespace() && c != ' ')
+}
+
+/// A path as a part of an address.
+pub(crate) fn path_link(path: &[u8]) -> String {
+    percent_encode(path, IN_PATH).to_string()
+}
+
+/// The bytes that a part of an address stands for.
+pub(crate) fn path_of_link(link: &str) -> Vec<u8> {
+    percent_decode(link.as_bytes()).collect()
+}
+
+/// Text as a value in an address.
+pub(crate) fn query_value(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+/// A number of bytes: three digits and a binary unit.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut unit = 0;
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mut value = count as f64;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match (unit, value) {
+        (0, _) => format!("{count} B"),
+        (_, value) if value < 9.995 => format!("{value:.2} {}", UNITS[unit]),
+        (_, value) if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
+        (_, value) => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// A count with its noun: `1 file`, `2 files`, `1,234 files`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    let plural = match noun {
+        "entry" => "entries".to_owned(),
+        _ => format!("{noun}s"),
+    };
+    format!("{} {}", grouped(number), if number == 1 { noun } else { &plural })
+}
+
+/// A number with its digits in groups.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A date and time to the minute, in this time zone.
+pub(crate) fn minute(time: Timestamp, zone: &TimeZone) -> String {
+    zoned(i128::from(time.0), zone)
+        .map_or_else(|| format!("{} ns", time.0), |time| time.strftime("%Y-%m-%d %H:%M").to_string())
+}
+
+/// The time of a file to the second, in this time zone.
+pub(crate) fn file_time(time: FileTime, zone: &TimeZone) -> String {
+    zoned(time.wide_nanoseconds(), zone).map_or_else(
+        || format!("{} s", time.seconds()),
+        |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+    )
+}
+
+/// The calendar day of a moment.
+pub(crate) fn day(time: Timestamp, zone: &TimeZone) -> jiff::civil::Date {
+    zoned(i128::from(time.0), zone).map_or(jiff::civil::Date::constant(1970, 1, 1), |time| time.date())
+}
+
+fn zoned(nanoseconds: i128, zone: &TimeZone) -> Option<jiff::Zoned> {
+    Some(jiff::Timestamp::from_nanosecond(nanoseconds).ok()?.to_zoned(zone.clone()))
+}
+
+/// The time since a moment, in its largest unit: `3 days`.
+pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.0.saturating_sub(since.0).max(0) / 1_000_000_000;
+    span(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// A time in its largest unit: `3 days`.
+pub(crate) fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => count(seconds, "second"),
+        120..7_200 => count(seconds / 60, "minute"),
+        7_200..172_800 => count(seconds / 3_600, "hour"),
+        172_800..63_072_000 => count(seconds / 86_400, "day"),
+        _ => count(seconds / 31_536_000, "year"),
+    }
+}
+
+/// The mode of a node as `ls -l` prints it.
+pub(crate) fn mode(node: &Node) -> String {
+    let kind = match node.kind {
+        NodeKind::File => '-',
+        NodeKind::Folder => 'd',
+        NodeKind::SymbolicLink => 'l',
+        NodeKind::CharacterDevice => 'c',
+        NodeKind::BlockDevice => 'b',
+        NodeKind::Fifo => 'p',
+        NodeKind::Socket => 's',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, with, without) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
+        let bits = node.mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (node.mode & special != 0, bits & 1 != 0) {
+            (true, true) => with,
+            (true, false) => without,
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_they_look_like() {
+        for (bytes, shown) in [
+            (&b"caf\xc3\xa9.txt"[..], "caf\u{e9}.txt"),
+            (b"a\nb\x1b[31m", "a\\nb\\u{1b}[31m"),
+            (b"a\\n", "a\\\\n"),
+            (b"\xff\xfe", "\\xff\\xfe"),
+            ("invoice\u{202e}fdp.exe".as_bytes(), "invoice\\u{202e}fdp.exe"),
+            ("a\u{200b}b\u{a0}c\u{2028}".as_bytes(), "a\\u{200b}b\\u{a0}c\\u{2028}"),
+            ("\u{e0041}\u{feff}\u{3000}".as_bytes(), "\\u{e0041}\\u{feff}\\u{3000}"),
+            (b"<b>&\"'", "<b>&\"'"),
+        ] {
+            assert_eq!(name(bytes), shown);
+        }
+        assert_eq!(line(b"C:\\x\ty\r"), "C:\\x\ty\\r");
+    }
+
+    #[test]
+    fn addresses_hold_all_bytes() {
+        let all: Vec<u8> = (0..=255).collect();
+        let link = path_link(&all);
+        assert!(link.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"%-_~./".contains(&byte)), "{link}");
+        assert_eq!(path_of_link(&link), all);
+        assert_eq!(path_of_link("a%2"), b"a%2");
+        assert_eq!(query_value("a b&c=d"), "a+b%26c%3Dd");
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(bytes(1 << 20), "1.00 MiB");
+        assert_eq!((count(1, "file"), count(2, "entry")), ("1 file".into(), "2 entries".into()));
+        assert_eq!([119, 120, 7_200, 172_800].map(span), ["119 seconds", "2 minutes", "2 hours", "2 days"]);
+    }
+}
