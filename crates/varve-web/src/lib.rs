@@ -30,8 +30,10 @@ mod server;
 mod settings;
 mod show;
 mod site;
+mod state;
 
 pub use gate::logins::LoginLinks;
 pub use gate::password::{PasswordError, PasswordHash};
 pub use server::{WebServer, serve};
 pub use settings::WebSettings;
+pub use state::{ArchiveState, ArenaHealth, LogState};

@@ -2,10 +2,14 @@
 
 pub(crate) mod calendar;
 pub(crate) mod file;
+pub(crate) mod health;
 pub(crate) mod login;
 pub(crate) mod look;
+pub(crate) mod machines;
 pub(crate) mod month_days;
 pub(crate) mod page;
 pub(crate) mod search;
 pub(crate) mod snapshot_place;
 pub(crate) mod source;
+pub(crate) mod space;
+pub(crate) mod today;

@@ -63,7 +63,7 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
         })
     };
     Router::new()
-        .route("/", get(|| async { redirect("/calendar") }))
+        .route("/", page(pages::today::today))
         .route("/calendar", page(pages::calendar::calendar))
         .route("/source/{key}", page(pages::source::source))
         .route("/look", page(pages::look::sources))
@@ -71,6 +71,9 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
         .route("/file/{*place}", page(pages::file::versions))
         .route("/difference/{*place}", page(pages::file::difference))
         .route("/search", page(pages::search::search))
+        .route("/machines", page(pages::machines::machines))
+        .route("/space", page(pages::space::space))
+        .route("/health", page(pages::health::health))
         .route("/download/{*place}", get(download_file))
         .route("/tar/{*place}", get(download_tar))
         .route("/login", get(login_form).post(log_in))

@@ -10,6 +10,7 @@ use varve_serve::TlsIdentity;
 use varve_world::{Clock, Random, Workers};
 
 use crate::gate::password::PasswordHash;
+use crate::state::ArchiveState;
 
 /// The archive that the page shows, and the world around it.
 pub struct WebSettings {
@@ -22,6 +23,8 @@ pub struct WebSettings {
     /// With it, the page is served by HTTPS.
     pub tls: Option<TlsIdentity>,
     pub snapshots: Box<dyn SnapshotList>,
+    /// `None` for an archive at a server, whose state is not known here.
+    pub state: Option<Arc<dyn ArchiveState>>,
     pub blocks: Arc<dyn BlockStore>,
     pub workers: Arc<dyn Workers>,
     pub clock: Arc<dyn Clock>,

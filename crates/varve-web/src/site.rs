@@ -13,6 +13,7 @@ use crate::archive::snapshot_view::{FollowedSnapshots, SnapshotView};
 use crate::gate::Gate;
 use crate::gate::sessions::Session;
 use crate::settings::WebSettings;
+use crate::state::SiteState;
 
 /// Pages that are made at a time. Further requests wait.
 const PAGES_MAX: usize = 8;
@@ -27,6 +28,7 @@ pub(crate) struct Site {
     /// For downloads, which read each block once.
     pub(crate) blocks: Arc<dyn BlockStore>,
     pub(crate) workers: Arc<dyn Workers>,
+    pub(crate) state: Option<SiteState>,
     pub(crate) zone: TimeZone,
     pub(crate) download_slots: Arc<Semaphore>,
     pub(crate) page_slots: Semaphore,
@@ -71,13 +73,15 @@ impl PageRequest {
 
 impl Site {
     pub(crate) fn new(gate: Gate, settings: WebSettings) -> Arc<Self> {
-        let WebSettings { snapshots, blocks, workers, clock, zone, .. } = settings;
+        let WebSettings { snapshots, blocks, workers, clock, zone, state, .. } = settings;
+        let state = state.map(|state| SiteState::new(&state, &clock));
         Arc::new(Self {
             gate,
             snapshots: FollowedSnapshots::new(snapshots),
             opener: FileOpener::new(Arc::clone(&blocks)),
             blocks,
             workers,
+            state,
             zone,
             download_slots: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             page_slots: Semaphore::new(PAGES_MAX),

@@ -9,11 +9,14 @@ use crate::moment;
 use crate::terminal::Terminal;
 
 /// The input of every command beside its own arguments.
+#[derive(Clone)]
 pub struct Invocation {
     /// The session of the named store.
     pub session: CommandSession,
     pub json: bool,
     pub quiet: bool,
+    /// Passphrases may be asked for at the terminal.
+    pub asks: bool,
     /// The number of `-v` options.
     pub verbose: u8,
     /// The maximum size of the cache of attached disks.
@@ -40,8 +43,9 @@ impl Invocation {
             roots: arguments.roots.clone(),
             show_moment: moment::show,
         };
-        let session = CommandSession::new(settings, Arc::new(Terminal { quiet: arguments.quiet }));
+        let session =
+            CommandSession::new(settings, Arc::new(Terminal { quiet: arguments.quiet, asks: true }));
         let (json, quiet, verbose) = (arguments.json, arguments.quiet, arguments.verbose);
-        Self { session, json, quiet, verbose, cache_bytes: arguments.cache_size }
+        Self { session, json, quiet, asks: true, verbose, cache_bytes: arguments.cache_size }
     }
 }

@@ -17,6 +17,7 @@ const ARENAS_WORTH_A_BAR: u64 = 50;
 /// The terminal, or the files to which standard output and standard error are redirected.
 pub struct Terminal {
     pub quiet: bool,
+    pub asks: bool,
 }
 
 impl UserInterface for Terminal {
@@ -48,7 +49,7 @@ impl UserInterface for Terminal {
     }
 
     fn can_ask(&self) -> bool {
-        io::stdin().is_terminal()
+        self.asks && io::stdin().is_terminal()
     }
 
     fn ask(&self, prompt: &str) -> io::Result<Zeroizing<String>> {

@@ -73,7 +73,15 @@ pub(crate) struct Frame {
     pub(crate) token: String,
 }
 
-const LINKS: [(&str, &str); 3] = [("/calendar", "Calendar"), ("/look", "Look"), ("/search", "Search")];
+const LINKS: [(&str, &str); 7] = [
+    ("/", "Today"),
+    ("/calendar", "Calendar"),
+    ("/look", "Look"),
+    ("/search", "Search"),
+    ("/machines", "Machines"),
+    ("/space", "Space"),
+    ("/health", "Health"),
+];
 
 impl Frame {
     /// The frame of a page that belongs to the navigation's link `current`.

@@ -111,6 +111,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "http")]
     pub http_password: Option<PathBuf>,
 
+    /// The configuration whose promises the web page shows [default: /etc/varve/varve.toml, or
+    /// ~/.config/varve/varve.toml]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "http")]
+    pub config: Option<PathBuf>,
+
     /// Serve the web page by HTTPS: a certificate, its key, and if browsers need certificates,
     /// those of their authority (PEM files)
     #[arg(long, value_name = "CERT,KEY[,AUTHORITY]", requires = "http", value_parser = parse_tls)]

@@ -84,7 +84,10 @@ impl LoadedConfig {
             roots: None,
             show_moment: moment::show,
         };
-        Ok(CommandSession::new(settings, Arc::new(Terminal { quiet: invocation.quiet })))
+        Ok(CommandSession::new(
+            settings,
+            Arc::new(Terminal { quiet: invocation.quiet, asks: invocation.asks }),
+        ))
     }
 }
 
@@ -122,6 +125,11 @@ fn credential_path(credential: &Credential) -> Result<PathBuf> {
 fn command_line(program: &[String]) -> String {
     let quoted = |word: &String| format!("'{}'", word.replace('\'', "'\\''"));
     program.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Reports whether there is a configuration at one of the usual places.
+pub fn has_usual_file() -> bool {
+    usual_file().is_ok()
 }
 
 fn usual_file() -> Result<PathBuf> {

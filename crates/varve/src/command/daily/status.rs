@@ -17,7 +17,7 @@ use varve_watch::{
 };
 use varve_world::{Clock, RealClock};
 
-use super::config_file::LoadedConfig;
+use super::config_file::{LoadedConfig, has_usual_file};
 use super::job_history::Histories;
 use super::open_store;
 use super::state_folder::StateFolder;
@@ -46,9 +46,19 @@ pub fn run(invocation: &Invocation, args: &StatusArgs) -> Result<CommandOutcome>
     })
 }
 
+/// Judges all promises of the named configuration, or of the usual one; `None` if there is none.
+pub fn judge_named(invocation: &Invocation, named: Option<&Path>) -> Result<Option<StatusReport>> {
+    if named.is_none() && !has_usual_file() {
+        return Ok(None);
+    }
+    let loaded = LoadedConfig::load(named)?;
+    let histories = StateFolder::to_read(&loaded.state).histories();
+    Ok(Some(judge_all(invocation, &loaded, &histories)))
+}
+
 /// Judges all promises of a configuration. `histories` has the state of replicas that are away now,
 /// as earlier runs saw it.
-pub fn judge_all(invocation: &Invocation, loaded: &LoadedConfig, histories: &Histories) -> StatusReport {
+fn judge_all(invocation: &Invocation, loaded: &LoadedConfig, histories: &Histories) -> StatusReport {
     let context = JudgeContext {
         config: &loaded.config,
         host: &loaded.host,
@@ -89,7 +99,7 @@ fn view(
 }
 
 /// Returns the free bytes of the store's file system; `None` at a server.
-fn free_bytes(session: &CommandSession) -> Option<Result<u64, String>> {
+pub fn free_bytes(session: &CommandSession) -> Option<Result<u64, String>> {
     let Ok(StoreLocation::Folder(folder)) = session.home() else { return None };
     let free = rustix::fs::statvfs(&folder);
     Some(free.map(|free| free.f_bavail.saturating_mul(free.f_frsize)).map_err(|error| error.to_string()))

@@ -2,6 +2,7 @@
 
 pub(super) mod metrics;
 mod proxies;
+mod served_state;
 mod venti;
 mod web;
 
@@ -24,7 +25,10 @@ use varve_serve::venti::{ClientSessions, InheritedSockets, ServiceState, VentiSe
 use varve_serve::{BoundedFileSystem, ListenError, TcpServer, TlsIdentity, nfs, webdav};
 use varve_session::{CommandSession, LeaseScope, LeasedSnapshotList, UsageError};
 use varve_store::{Store, WithoutBarren};
+use varve_web::ArchiveState;
 use varve_world::World;
+
+use served_state::ServedState;
 
 use super::mount;
 use crate::arguments::{ServeArgs, TlsFiles};
@@ -115,8 +119,12 @@ pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> 
     let blocks = invocation.session.healing(&archive);
     drop(archive);
     let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
-    let listed =
-        ServedSnapshots { session: &invocation.session, world: Some(store.world().clone()), list: &list };
+    let listed = ServedSnapshots {
+        session: &invocation.session,
+        world: Some(store.world().clone()),
+        list: &list,
+        store: Some(&store),
+    };
     let mut front_ends = snapshot_front_ends(invocation, args, &(Arc::clone(&blocks) as _), &listed)?;
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
     // If clients write, they use the store itself, without the replicas.
@@ -231,6 +239,8 @@ struct ServedSnapshots<'a> {
     /// The world of the store that holds them; `None` if a server holds them.
     world: Option<World>,
     list: &'a dyn Fn() -> Result<Box<dyn SnapshotList>>,
+    /// The store itself; `None` if a server holds the snapshots.
+    store: Option<&'a Arc<Store>>,
 }
 
 impl ServedSnapshots<'_> {
@@ -278,7 +288,10 @@ fn snapshot_front_ends(
         }
     }
     let snapshots = || Ok(Box::new(list(LeaseScope::Listed)?) as _);
-    front_ends.extend(web::start(args, snapshots, blocks)?);
+    let state = |store: &Arc<Store>| {
+        Arc::new(ServedState::new(invocation, store, args.config.clone())) as Arc<dyn ArchiveState>
+    };
+    front_ends.extend(web::start(args, snapshots, listed.store.map(state), blocks)?);
     Ok(front_ends)
 }
 

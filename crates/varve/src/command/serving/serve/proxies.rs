@@ -220,7 +220,7 @@ pub fn run(
     };
     let blocks = assembled.blocks();
     let list = || Ok(Box::new(VentiSnapshots::open(roots(invocation)?, Arc::clone(&blocks))?) as _);
-    let listed = ServedSnapshots { session: &invocation.session, world: None, list: &list };
+    let listed = ServedSnapshots { session: &invocation.session, world: None, list: &list, store: None };
     let mut front_ends = snapshot_front_ends(invocation, args, &blocks, &listed)?;
     let server = venti::start(args, inherited, Arc::clone(&blocks), settings)?.map(Arc::new);
     front_ends

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use jiff::tz::TimeZone;
 use varve_archive::SnapshotList;
 use varve_block::BlockStore;
-use varve_web::{PasswordHash, WebServer, WebSettings};
+use varve_web::{ArchiveState, PasswordHash, WebServer, WebSettings};
 use varve_world::{RealClock, RealRandom, RealWorkers};
 
 use super::{FrontEnd, identity, not_listening};
@@ -34,6 +34,7 @@ impl FrontEnd for WebFrontEnd {
 pub(super) fn start(
     args: &ServeArgs,
     snapshots: impl FnOnce() -> Result<Box<dyn SnapshotList>>,
+    state: Option<Arc<dyn ArchiveState>>,
     blocks: &Arc<dyn BlockStore>,
 ) -> Result<Option<Box<dyn FrontEnd>>> {
     let Some(address) = args.http else { return Ok(None) };
@@ -45,6 +46,7 @@ pub(super) fn start(
         password,
         tls: args.http_tls.as_ref().map(identity).transpose()?,
         snapshots: snapshots()?,
+        state,
         blocks: Arc::clone(blocks),
         workers: Arc::new(RealWorkers::one_a_core()),
         clock: Arc::new(RealClock),
