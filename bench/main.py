@@ -27,8 +27,8 @@ from the page cache. The tmpfs is /dev/shm. Further measurements are not scenari
                                                  the reading of a past day (bench/looking.py)
   nbd, boot, night                               disks over NBD, booted snapshots, running machines
                                                  (bench/machines.py)
-  streaming, streaming-replay, streaming-http2, streaming-bytes, streaming-loopback, streaming-publish,
-  streaming-faults                               a published disk over a slow line (bench/streaming.py)
+  streaming, streaming-replay, streaming-lines, streaming-http2, streaming-bytes, streaming-loopback,
+  streaming-publish, streaming-faults            a published disk over a slow line (bench/streaming.py)
   venti                                          blocks over Venti's protocol (bench/venti.py)
   plan                                           predictions beside measurements (bench/planning.py)
   faults                                         the speed of the fault tests (bench/faults.py)

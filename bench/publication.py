@@ -13,7 +13,7 @@ from typing import Any
 from bench.machines import PATIENCE, UP, need, running, wait_for
 from bench.measure import CannotMeasure, Command, remove, run
 from bench.nbd_client import NbdClient
-from bench.shaped_line import Line
+from bench.shaped_line import BITS_PER_SECOND, ROUND_TRIP, Line
 from bench.web_server import PLAIN, WebServer
 
 READ_BYTES_MAX = 64 << 10
@@ -72,10 +72,10 @@ class Publication:
         return [json.loads(line) for line in told.read_text().splitlines()]
 
     @contextlib.contextmanager
-    def served(self, protocol: str = PLAIN, cut_share: float = 0.0) -> Iterator[Line]:
+    def served(self, protocol: str = PLAIN, cut_share: float = 0.0, bits_per_second: int = BITS_PER_SECOND, round_trip: float = ROUND_TRIP) -> Iterator[Line]:
         """nginx behind the line."""
         with self.web.running(protocol) as port:
-            yield Line(port, cut_share)
+            yield Line(port, cut_share, bits_per_second, round_trip)
 
     def address(self, port: int, publication: str, protocol: str = PLAIN) -> str:
         return f"{self.url(port, publication, protocol)}/#{self.key}"

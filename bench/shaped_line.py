@@ -24,8 +24,10 @@ class Line:
     """All connections share its rate, and a new connection costs one round trip more, for its handshake. It
     cuts this share of the connections, each after a random number of received bytes."""
 
-    def __init__(self, server_port: int, cut_share: float = 0.0):
-        self.server_port, self.cut_share, self.bits_per_second = server_port, cut_share, BITS_PER_SECOND
+    def __init__(self, server_port: int, cut_share: float = 0.0, bits_per_second: int = BITS_PER_SECOND, round_trip: float = ROUND_TRIP):
+        self.server_port, self.cut_share = server_port, cut_share
+        self.whole_rate = self.bits_per_second = bits_per_second
+        self.round_trip = round_trip
         self.received_bytes, self.connections, self.cut_count = 0, 0, 0
         self.random = random.Random(1)
         self.lock = threading.Lock()
@@ -61,7 +63,7 @@ class Line:
             self.connections += 1
         is_cut = self.random.random() < self.cut_share
         left = self.random.randrange(CUT_BYTES_MAX) if is_cut else None
-        opened = time.monotonic() + ROUND_TRIP
+        opened = time.monotonic() + self.round_trip
         for one, other, direction in ((client, server, "up"), (server, client, "down")):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             pieces: queue.Queue[tuple[float, bytes]] = queue.Queue(PIECES_MAX)
@@ -84,7 +86,7 @@ class Line:
                 free = max(self.is_free[direction], opened, time.monotonic()) + len(piece) * 8 / self.bits_per_second
                 self.is_free[direction] = free
                 self.received_bytes += len(piece) if direction == "down" else 0
-            pieces.put((free + ROUND_TRIP / 2, piece))
+            pieces.put((free + self.round_trip / 2, piece))
         if left == 0:
             with contextlib.suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)
@@ -92,7 +94,7 @@ class Line:
     def seconds_alone(self, received_bytes: int | None = None) -> float:
         """The time that the line needs for the received bytes and the first round trips."""
         count = self.received_bytes if received_bytes is None else received_bytes
-        return count * 8 / BITS_PER_SECOND + FIRST_ROUND_TRIPS * ROUND_TRIP
+        return count * 8 / self.whole_rate + FIRST_ROUND_TRIPS * self.round_trip
 
 
 def deliver(stream: socket.socket, pieces: Pieces) -> None:

@@ -8,6 +8,7 @@
   streaming-replay    the reads of the recorded start, one after the other, beside the time that the line needs
                       for the received bytes; with QEMU's http driver and nbdkit's curl plugin on the raw file, and
                       desync's mount-index on chunks, where they are installed
+  streaming-lines     the same reads with the profile over slower and faster lines
   streaming-http2     the same reads over TLS, with HTTP/1.1 and with HTTP/2
   streaming-bytes     the received bytes of the replay, beside the 4 KiB blocks that the start uses, compressed
                       (bench/published_bytes.py); also after `varve optimize`
@@ -34,11 +35,12 @@ from bench.shaped_line import Line
 from bench.upkeep import Pair
 from bench.web_server import HTTP2, TLS
 
-NAMES = ["streaming", "streaming-replay", "streaming-http2", "streaming-bytes", "streaming-loopback", "streaming-publish", "streaming-faults"]
+NAMES = ["streaming", "streaming-replay", "streaming-lines", "streaming-http2", "streaming-bytes", "streaming-loopback", "streaming-publish", "streaming-faults"]
 # Larger than any block that is an object by itself.
 PACK_BYTES_MIN = 1 << 20
 # With less, QEMU waits for more round trips; with more, it receives more bytes that no read needs.
 QEMU_READ_AHEAD_BYTES = 128 << 10
+LINES = [(mbit * 1_000_000, milliseconds / 1000) for mbit in (10, 50, 100) for milliseconds in (10, 40, 200)]
 
 
 class Streaming:
@@ -58,6 +60,7 @@ class Streaming:
         measure: dict[str, Callable[[Publication], list[Row]]] = {
             "streaming": starts,
             "streaming-replay": replays,
+            "streaming-lines": lines,
             "streaming-http2": http2,
             "streaming-bytes": published_bytes.measure,
             "streaming-loopback": attached_locally.measure,
@@ -142,6 +145,16 @@ def replays(publication: Publication) -> list[Row]:
                 print(f"streaming-replay {told}: skipped: {reason}", flush=True)
                 continue
             rows.append((f"the reads of a start {told}: {line.received_bytes / 1e6:.1f} MB", "the line alone", seconds, line.seconds_alone(), line.received_bytes))
+    return rows
+
+
+def lines(publication: Publication) -> list[Row]:
+    rows: list[Row] = []
+    for bits_per_second, round_trip in LINES:
+        with publication.served(bits_per_second=bits_per_second, round_trip=round_trip) as line:
+            seconds = replay_ours(publication, line, "with", "auto")
+            told = f"the reads of a start over {bits_per_second // 1_000_000} Mbit/s and {round_trip * 1000:.0f} ms"
+            rows.append((told, "the line alone", seconds, line.seconds_alone(), line.received_bytes))
     return rows
 
 

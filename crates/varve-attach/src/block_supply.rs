@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use varve_edition::{BlockForm, CheckedBlock, ObjectName, ObjectPart};
+use varve_edition::{BlockForm, ObjectName, ObjectPart};
 
 use crate::edge::Stopwatch;
 use crate::fetcher::{FetchError, FetchSettings, FetchSink, FetchedFor, Fetcher, PublicationServer};
@@ -76,7 +76,8 @@ pub struct AttachFigures {
     pub fill_bytes: u64,
     /// Blocks that came with wrong bytes.
     pub falsified: u64,
-    /// The time of all threads together to check and unpack blocks.
+    /// The time of all threads together to unpack blocks, and to check those that servers have
+    /// sent.
     pub opening: Duration,
     /// The figures of the cache on disk, if there is one.
     pub cache: Option<CacheFigures>,
@@ -261,18 +262,25 @@ impl BlockSupply {
         part: &ObjectPart,
         content_bytes_max: usize,
     ) -> Result<Option<Bytes>, FetchError> {
-        let Some(stored) = self.caches.stored.as_ref().and_then(|cache| cache.get(&part.name)) else {
-            return Ok(None);
-        };
-        let since = Stopwatch::start();
-        // The cache returns only bytes of this name.
-        let Ok(checked) = CheckedBlock::check(&stored, &part.name) else { return Ok(None) };
-        let content = checked.unpack(&self.form, content_bytes_max);
+        let Some(cache) = &self.caches.stored else { return Ok(None) };
+        let opened = cache.get(&part.name, |block| {
+            let since = Stopwatch::start();
+            let content = block.unpack(&self.form, content_bytes_max);
+            self.caches.counters.note_opening(since.elapsed());
+            content
+        });
+        let Some(content) = opened else { return Ok(None) };
         let content = content.map_err(|reason| FetchError::Unpack { object: part.object, reason })?;
-        self.caches.counters.note_opening(since.elapsed());
         let content = Bytes::from(content);
         self.caches.contents.insert(part.name, content.clone());
         Ok(Some(content))
+    }
+
+    /// Returns the count of all stored bytes that have come from mirrors.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        let counters = &self.caches.counters;
+        let counts = [&counters.reader_bytes, &counters.ahead_bytes, &counters.fill_bytes];
+        counts.map(|count| count.load(Ordering::Relaxed)).into_iter().fold(0, u64::saturating_add)
     }
 
     /// Counts and logs an access that began when `since` was started.

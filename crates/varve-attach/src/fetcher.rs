@@ -245,11 +245,11 @@ impl Fetcher {
         new
     }
 
-    /// Waits until fewer than `count` blocks of an urgency are wanted, for at most `time`. Returns
-    /// whether they are.
-    pub(crate) fn wait_below(&self, count: usize, urgency: Urgency, time: Duration) -> bool {
+    /// Waits until blocks of an urgency have fewer than `bytes` that are still to come, for at most
+    /// `time`. Returns whether they have.
+    pub(crate) fn wait_below(&self, bytes: u64, urgency: Urgency, time: Duration) -> bool {
         let mut state = self.0.state.lock();
-        let is_above = |state: &mut FetchState| state.schedule.count(urgency) >= count;
+        let is_above = |state: &mut FetchState| state.schedule.requested_bytes(urgency) >= bytes;
         !self.0.progress.wait_while_for(&mut state, is_above, time).timed_out()
     }
 

@@ -7,11 +7,10 @@ use std::time::Duration;
 use varve_edition::ObjectPart;
 
 use crate::edge::{Stopwatch, sleep};
+use crate::line_window::LineWindow;
 use crate::published_disk::{PublishedDisk, ReadDiskError};
 use crate::schedule::Urgency;
 
-/// The blocks that are wanted at once.
-const AT_ONCE: usize = 16;
 /// The rate is held over intervals of this length, and the end is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A block that was not fetched is wanted again in a later round. After this number of rounds
@@ -52,13 +51,15 @@ pub fn fill_cache(
     let removed_count = || disk.source().stored().map_or(0, |cache| cache.figures().removed_segments);
     let (mut sent_bytes, mut vain_rounds, removed_before) = (0_u64, 0_u32, removed_count());
     let mut state = report(disk)?;
+    let mut window = LineWindow::new(clock.elapsed(), disk.source().received_bytes());
     while !state.is_complete() && vain_rounds < VAIN_ROUNDS_MAX && removed_count() == removed_before {
-        for page in 0..disk.image().shape.page_count() {
-            let parts = disk.stored_parts(page)?;
-            let missing: Vec<_> =
-                parts.into_iter().filter(|part| !disk.source().is_stored(&part.name)).collect();
-            for parts in missing.chunks(AT_ONCE) {
-                want(disk, parts, is_over);
+        for parts in disk.stored_parts() {
+            let mut missing = parts?;
+            missing.retain(|part| !disk.source().is_stored(&part.name));
+            while !missing.is_empty() {
+                let parts: Vec<_> = missing.drain(..batch_length(&missing, window.batch_bytes())).collect();
+                let window_bytes = window.measured(clock.elapsed(), disk.source().received_bytes());
+                want(disk, &parts, window_bytes, is_over);
                 if is_over.load(Ordering::Relaxed) {
                     return report(disk);
                 }
@@ -82,12 +83,23 @@ pub fn fill_cache(
     Ok(state)
 }
 
-fn want(disk: &PublishedDisk, parts: &[ObjectPart], is_over: &AtomicBool) {
+/// Returns the number of the first parts that have `bytes` together; at least one.
+fn batch_length(parts: &[ObjectPart], bytes: u64) -> usize {
+    let mut sum = 0_u64;
+    let is_below = |part: &&ObjectPart| {
+        let is_below = sum < bytes;
+        sum = sum.saturating_add(u64::from(part.bytes));
+        is_below
+    };
+    parts.iter().take_while(is_below).count()
+}
+
+fn want(disk: &PublishedDisk, parts: &[ObjectPart], window_bytes: u64, is_over: &AtomicBool) {
     let Some(fetcher) = disk.source().fetcher() else { return };
     fetcher.want(parts, disk.content_bytes_max(), Urgency::Fill);
     let clock = Stopwatch::start();
     while !is_over.load(Ordering::Relaxed) && clock.elapsed() < ROUND_PAUSE {
-        if fetcher.wait_below(AT_ONCE / 2, Urgency::Fill, LOOK_EVERY) {
+        if fetcher.wait_below(window_bytes, Urgency::Fill, LOOK_EVERY) {
             return;
         }
     }
@@ -112,8 +124,8 @@ fn wait(time: Duration, is_over: &AtomicBool) {
 fn report(disk: &PublishedDisk) -> Result<FillReport, ReadDiskError> {
     let mut names = std::collections::BTreeSet::new();
     let mut report = FillReport::default();
-    for page in 0..disk.image().shape.page_count() {
-        for part in disk.stored_parts(page)? {
+    for parts in disk.stored_parts() {
+        for part in parts? {
             if names.insert(part.name) {
                 report.blocks = report.blocks.saturating_add(1);
                 report.bytes = report.bytes.saturating_add(u64::from(part.bytes));

@@ -27,6 +27,7 @@ mod edge;
 mod edition;
 mod fetcher;
 mod fill;
+mod line_window;
 mod profile_prefetch;
 mod profile_use;
 mod published_disk;

@@ -13,15 +13,16 @@ use varve_edition::{
 use crate::block_supply::BlockSupply;
 use crate::edge::Stopwatch;
 use crate::fetcher::FetchError;
+use crate::line_window::LineWindow;
 use crate::profile_use::ProfileUse;
 use crate::published_disk::{PublishedDisk, ReadDiskError};
 use crate::schedule::Urgency;
 
-/// The blocks that are requested together.
-const BATCH_BLOCKS: usize = 16;
-/// The next batch is requested when fewer blocks than this are on their way. A reader shares the
-/// line with at most so many blocks and a batch.
-const WINDOW_BLOCKS: usize = 32;
+/// The blocks that are looked up together.
+const CHUNK_BLOCKS: usize = 16;
+/// The pages of the map are requested so many chunks before their blocks, all together: one page
+/// after the other would cost a round trip for each.
+const MAPPED_CHUNKS: usize = 256;
 /// The blocks of a profile after these are not prefetched.
 const BLOCKS_MAX: usize = 1 << 16;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -81,9 +82,20 @@ pub fn prefetch_profile(
     let blocks = blocks_of(disk, profile);
     disk.expect_reads(ProfileUse::new(&blocks));
     let mut report = PrefetchReport::default();
-    let mut interval = Stopwatch::start();
-    for batch in blocks.chunks(BATCH_BLOCKS) {
-        let parts = disk.parts_of(batch.iter().copied())?;
+    let (clock, mut interval) = (Stopwatch::start(), Stopwatch::start());
+    let mut window = LineWindow::new(clock.elapsed(), disk.source().received_bytes());
+    let mut chunks = blocks.chunks(CHUNK_BLOCKS).enumerate();
+    loop {
+        let bytes = window.measured(clock.elapsed(), disk.source().received_bytes());
+        // If the profile is wrong, its next blocks are wanted when the last ones have come.
+        let (urgency, bytes, batch_bytes) = match report.was_wrong {
+            false => (Urgency::Profile, bytes, window.batch_bytes()),
+            true => (Urgency::Fill, 1, 1),
+        };
+        let parts = next_batch(disk, &blocks, &mut chunks, batch_bytes)?;
+        if parts.is_empty() {
+            break;
+        }
         if let Some(cache) = disk.source().stored() {
             cache.favour(parts.iter().map(|part| part.name));
         }
@@ -91,20 +103,40 @@ pub fn prefetch_profile(
         if is_over.load(Ordering::Relaxed) || (report.was_wrong && disk.source().stored().is_none()) {
             break;
         }
-        let (urgency, window) = match report.was_wrong {
-            false => (Urgency::Profile, WINDOW_BLOCKS),
-            true => (Urgency::Fill, 1),
-        };
         let requested = disk.source().prefetch(&parts, disk.content_bytes_max(), urgency);
         report.requested = report.requested.saturating_add(requested.len() as u64);
         let Some(fetcher) = disk.source().fetcher() else { continue };
-        while !is_over.load(Ordering::Relaxed) && !fetcher.wait_below(window, urgency, LOOK_EVERY) {}
+        while !is_over.load(Ordering::Relaxed) && !fetcher.wait_below(bytes, urgency, LOOK_EVERY) {}
         if interval.elapsed() >= INTERVAL {
             interval = Stopwatch::start();
             report.was_wrong |= disk.has_surprised();
         }
     }
     Ok(report)
+}
+
+/// Returns the stored blocks of the next chunks, of at least `bytes` together; none at the end.
+fn next_batch<'a>(
+    disk: &PublishedDisk,
+    blocks: &[u64],
+    chunks: &mut impl Iterator<Item = (usize, &'a [u64])>,
+    bytes: u64,
+) -> Result<Vec<ObjectPart>, ReadDiskError> {
+    let (mut parts, mut sum) = (Vec::new(), 0_u64);
+    while sum < bytes
+        && let Some((number, chunk)) = chunks.next()
+    {
+        if number % MAPPED_CHUNKS == 0 {
+            // Those before it were requested with the chunks before it.
+            let first = number.saturating_add(usize::from(number > 0) * MAPPED_CHUNKS) * CHUNK_BLOCKS;
+            let end = number.saturating_add(2 * MAPPED_CHUNKS).saturating_mul(CHUNK_BLOCKS);
+            disk.prefetch_map_of(blocks.get(first..end.min(blocks.len())).unwrap_or(&[]));
+        }
+        let stored = disk.parts_of(chunk.iter().copied())?;
+        sum = stored.iter().map(|part| u64::from(part.bytes)).fold(sum, u64::saturating_add);
+        parts.extend(stored);
+    }
+    Ok(parts)
 }
 
 /// Returns the blocks that a profile reads, each once and in order.

@@ -1,5 +1,6 @@
 //! A published disk for random reads. Its map is fetched when it is needed, a page at a time.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::schedule::Urgency;
 
 /// The pages that are kept decoded. Each covers 1,024 blocks, and takes about 80 KiB.
 const PAGE_COUNT_MAX: usize = 512;
+/// The pages that are fetched together when all of them are read.
+const PAGES_AHEAD: u64 = 64;
 /// At most this number of blocks is examined for one search for data.
 const SEARCH_BLOCKS_MAX: u64 = 1 << 16;
 /// At most this number of blocks of one read is requested at once.
@@ -259,11 +262,36 @@ impl PublishedDisk {
         Ok(Some(start..self.image.shape.block_range(block - 1).end.min(end)))
     }
 
-    /// Returns the stored blocks of a page, in the order of the disk.
-    ///
-    /// # Errors
-    /// [`ReadDiskError`] if the map cannot be read.
-    pub(crate) fn stored_parts(&self, page: u64) -> Result<Vec<ObjectPart>, ReadDiskError> {
+    /// Returns the stored blocks of each page, in the order of the disk. Pages are fetched many at
+    /// a time.
+    pub(crate) fn stored_parts(&self) -> impl Iterator<Item = Result<Vec<ObjectPart>, ReadDiskError>> {
+        (0..self.image.shape.page_count()).map(|page| {
+            if page % PAGES_AHEAD == 0 {
+                self.prefetch_pages(page..page.saturating_add(PAGES_AHEAD));
+            }
+            self.parts_of_page(page)
+        })
+    }
+
+    /// Prefetches those pages of the map that are not known yet.
+    fn prefetch_pages(&self, pages: impl IntoIterator<Item = u64>) {
+        let missing = pages.into_iter().filter(|page| self.pages.peek(page).is_none());
+        let parts = missing.filter_map(|page| match self.root_entry(page) {
+            MapEntry::Zeros => None,
+            MapEntry::Stored(part) => Some(part),
+        });
+        let parts: Vec<_> = parts.collect();
+        self.source.prefetch(&parts, PAGE_BYTES_MAX, Urgency::Ahead);
+    }
+
+    /// Prefetches the pages of the map that have these blocks.
+    pub(crate) fn prefetch_map_of(&self, blocks: &[u64]) {
+        let mut seen = BTreeSet::new();
+        let pages = blocks.iter().map(|block| block / u64::from(PAGE_ENTRIES_MAX));
+        self.prefetch_pages(pages.filter(|page| seen.insert(*page)));
+    }
+
+    fn parts_of_page(&self, page: u64) -> Result<Vec<ObjectPart>, ReadDiskError> {
         let MapEntry::Stored(_) = self.root_entry(page) else { return Ok(Vec::new()) };
         let page = self.page(page)?;
         let parts = page.entries().iter().filter_map(|entry| match entry {

@@ -9,6 +9,7 @@
 //! - The number of requests at once is bounded: by connections, and over shared connections
 //!   (HTTP/2) by streams and by their bytes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
@@ -177,9 +178,10 @@ impl Schedule {
         self.wants.contains_key(name)
     }
 
-    /// Returns the number of wanted blocks of an urgency.
-    pub(crate) fn count(&self, urgency: Urgency) -> usize {
-        self.wants.values().filter(|want| want.urgency == urgency).count()
+    /// Returns the stored bytes of the requested blocks of an urgency.
+    pub(crate) fn requested_bytes(&self, urgency: Urgency) -> u64 {
+        let alike = self.wants.values().filter(|want| want.urgency == urgency);
+        alike.map(|want| u64::from(want.part.bytes)).sum()
     }
 
     /// Stops wanting a block. Requests that run are not interrupted here.
@@ -315,22 +317,31 @@ impl Schedule {
     }
 
     /// Queues a block again, for another mirror, if its answer is late. The first one to answer is
-    /// used.
+    /// used. The other blocks that are still to come with the late answer are queued as well: a
+    /// reader in order would wait for each of them.
     pub(crate) fn hedge(&mut self, name: &ObjectName, now: Duration) -> bool {
         if self.late_at(name).is_none_or(|late_at| now < late_at) {
             return false;
         }
         let Some(want) = self.wants.get_mut(name) else { return false };
-        for job in &want.jobs {
+        want.urgency = Urgency::Demand;
+        let jobs = want.jobs.clone();
+        for job in &jobs {
             let Some(running) = self.running.get_mut(job) else { continue };
             running.is_late = true;
             // An answer that is coming is slow. One without its first piece may never come.
-            if running.first_piece.is_none() {
-                self.mirrors.failed(running.mirror, running.started, now);
+            match running.first_piece {
+                None => self.mirrors.failed(running.mirror, running.started, now),
+                Some(first) => self.mirrors.late(running.mirror, running.bytes, now.saturating_sub(first)),
             }
         }
-        want.queued = Some(Urgency::Demand);
-        self.queues[Urgency::Demand as usize].push_front(*name);
+        let is_late = |want: &&mut BlockWant| want.queued.is_none() && want.jobs == jobs;
+        let mut late: Vec<_> = self.wants.values_mut().filter(is_late).collect();
+        late.sort_by_key(|want| Reverse(want.part.offset));
+        for want in late {
+            want.queued = Some(want.urgency);
+            self.queues[want.urgency as usize].push_front(want.part.name);
+        }
         true
     }
 

@@ -113,6 +113,16 @@ impl ServerRanking {
         }
     }
 
+    /// Records an answer that has not all come in `time` after its first piece.
+    pub(crate) fn late(&mut self, mirror: ServerNumber, bytes: u64, time: Duration) {
+        let Some(mirror) = self.0.get_mut(mirror) else { return };
+        if bytes >= RATE_BYTES_MIN && !time.is_zero() {
+            #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact bytes")]
+            let at_most = bytes as f64 / time.as_secs_f64();
+            mirror.rate = Some(mirror.rate.map_or(at_most, |rate| rate.min(at_most)));
+        }
+    }
+
     /// Records the failure of a request, or an answer that is late. The mirror rests. Requests that
     /// had begun before the latest failure have failed with it: one connection may carry many.
     pub(crate) fn failed(&mut self, mirror: ServerNumber, begun: Duration, now: Duration) {
@@ -198,6 +208,21 @@ mod tests {
         assert_eq!(mirrors.choose(seconds(0.0), true, |number| number == 1), ServerChoice::Ask(1));
         assert_eq!(mirrors.choose(seconds(0.0), true, |_| false), ServerChoice::Nobody);
         assert!(mirrors.late_after(0, 0) == LATE_MIN && mirrors.late_after(2, 1 << 20) > seconds(20.0));
+    }
+
+    #[test]
+    fn a_late_answer_lowers_the_rate_at_once() {
+        let mut mirrors = ServerRanking::new(2);
+        for mirror in 0..2 {
+            mirrors.first_piece(mirror, seconds(0.1));
+            mirrors.succeeded(mirror, 1 << 20, seconds(0.1));
+        }
+        assert_eq!(ask(&mirrors, 0.0), ServerChoice::Ask(0));
+        mirrors.late(0, 1 << 20, seconds(5.0));
+        assert_eq!(ask(&mirrors, 0.0), ServerChoice::Ask(1));
+        // It says nothing of the rate if it is later than a faster one would be.
+        mirrors.late(1, 1 << 20, seconds(0.01));
+        assert_eq!(ask(&mirrors, 0.0), ServerChoice::Ask(1));
     }
 
     /// A request that fails at once.

@@ -25,7 +25,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use varve_edition::{CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, ObjectName};
 use varve_world::{FileLock, FileName, LockError, Storage};
@@ -182,25 +181,25 @@ impl StoredCache {
         self.index.read().contains_key(block)
     }
 
-    /// Returns a stored block. Its bytes have the name `block`.
-    #[must_use]
-    pub fn get(&self, block: &ObjectName) -> Option<Bytes> {
+    /// Reads a stored block, and returns what `open` makes of it.
+    pub fn get<T>(&self, block: &ObjectName, open: impl FnOnce(CheckedBlock<'_>) -> T) -> Option<T> {
         let (segment, offset, stored_bytes) = {
             let index = self.index.read();
             let place = index.get(block)?;
             place.is_used.store(true, Ordering::Relaxed);
             (place.segment, place.offset, place.stored_bytes)
         };
-        let stored = self.read(segment, offset, stored_bytes);
-        match stored {
-            Ok(stored) if CheckedBlock::check(&stored, block).is_ok() => Some(stored.into()),
+        let error = match self.read(segment, offset, stored_bytes) {
+            Ok(stored) => match CheckedBlock::check(&stored, block) {
+                Ok(checked) => return Some(open(checked)),
+                Err(error) => error.to_string(),
+            },
             // The segment was removed in the meantime.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            outcome => {
-                self.forget(block, segment, outcome.err());
-                None
-            }
-        }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => error.to_string(),
+        };
+        self.forget(block, segment, &error);
+        None
     }
 
     fn read(&self, segment: u64, offset: u64, stored_bytes: u32) -> io::Result<Vec<u8>> {
@@ -211,12 +210,11 @@ impl StoredCache {
     }
 
     /// Forgets a damaged record.
-    fn forget(&self, block: &ObjectName, segment: u64, error: Option<io::Error>) {
+    fn forget(&self, block: &ObjectName, segment: u64, error: &str) {
         let mut index = self.index.write();
         if index.get(block).is_some_and(|place| place.segment == segment) {
             index.remove(block);
             self.damaged.fetch_add(1, Ordering::Relaxed);
-            let error = error.map_or_else(|| "other bytes".to_owned(), |error| error.to_string());
             tracing::warn!(%block, error, "a block of the cache is damaged: it will be fetched again");
         }
     }
@@ -284,9 +282,13 @@ impl StoredCache {
                 if sum.saturating_add(bytes) > limit || segments.has_stopped {
                     continue;
                 }
-                let Some(stored) = self.get(&header.name) else { continue };
+                let Some(appended) =
+                    self.get(&header.name, |block| self.append(segments, header, block.bytes()))
+                else {
+                    continue;
+                };
                 *sum = sum.saturating_add(bytes);
-                if let Err(error) = self.append(segments, header, &stored) {
+                if let Err(error) = appended {
                     segments.has_stopped = true;
                     tracing::warn!(%error, "nothing more is written to the cache, and reads go on");
                 }

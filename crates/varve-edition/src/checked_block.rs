@@ -31,6 +31,12 @@ impl<'a> CheckedBlock<'a> {
         }
     }
 
+    /// Returns the stored bytes.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
     /// Decrypts and decompresses the content, of at most `bytes_max` bytes. Allocates no more than
     /// that and the stored bytes.
     ///

@@ -156,6 +156,31 @@ fn a_late_answer_is_requested_elsewhere_too() {
     assert_eq!(schedule.late_at(&alone(1).name), None);
 }
 
+#[test]
+fn the_rest_of_a_late_answer_is_requested_elsewhere_too() {
+    let mut schedule = with_connections(2, 4);
+    (0..5).for_each(|number| assert!(schedule.want(packed(0, number), Urgency::Profile)));
+    let slow = start(&mut schedule, 0);
+    assert_eq!((slow.mirror, slow.parts.len()), (0, 5));
+    schedule.first_piece(slow.number, at(10));
+    schedule.drop_want(&packed(0, 0).name);
+    schedule.want(packed(0, 1), Urgency::Demand);
+    assert_eq!(schedule.next(at(499), |_| PLAIN), NextJob::Idle);
+    assert!(schedule.hedge(&packed(0, 1).name, at(500)));
+    let job = start(&mut schedule, 500);
+    assert_eq!((job.mirror, job.urgency), (1, Urgency::Demand));
+    assert_eq!(job.parts, (1..5).map(|number| packed(0, number)).collect::<Vec<_>>());
+    // No block of either answer is requested a third time.
+    schedule.want(packed(0, 2), Urgency::Demand);
+    assert!(!schedule.hedge(&packed(0, 2).name, at(9999)));
+    assert_eq!(schedule.next(at(9999), |_| PLAIN), NextJob::Idle);
+    // They are queued again if both of them fail.
+    assert_eq!(schedule.failed(&slow, at(10_000)), []);
+    assert_eq!(schedule.next(at(10_000), |_| PLAIN), NextJob::Idle);
+    schedule.failed(&job, at(10_000));
+    assert!(schedule.is_requested(&packed(0, 1).name) && schedule.is_requested(&packed(0, 2).name));
+}
+
 /// Requests a block that comes, so that the mirror does not rest any more.
 fn deliver_one(schedule: &mut Schedule, now: u64) {
     schedule.want(alone(99), Urgency::Demand);

@@ -31,9 +31,9 @@ fn put(cache: &StoredCache, number: u16) {
 
 fn has(cache: &StoredCache, number: u16) -> bool {
     let (name, stored) = block(number);
-    let got = cache.get(&name);
-    assert!(got.as_ref().is_none_or(|got| *got == stored), "other bytes of {number}");
-    got.is_some()
+    let is_same = cache.get(&name, |got| got.bytes() == stored);
+    assert_ne!(is_same, Some(false), "other bytes of {number}");
+    is_same.is_some()
 }
 
 fn memory() -> Arc<dyn Storage> {

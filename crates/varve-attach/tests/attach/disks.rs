@@ -14,7 +14,9 @@ use varve_image::ReadAt;
 use varve_remote::Target;
 use varve_world::{FileName, MemoryStorage, Storage};
 
-use crate::publication::{BLOCK, Layout, Publication, TestServer, disk_of, mirrors, source, source_in_form};
+use crate::publication::{
+    BLOCK, Layout, Publication, TestServer, disk_of, mirrors, noise, source, source_in_form,
+};
 
 fn cache(storage: &Arc<dyn Storage>) -> StoredCache {
     StoredCache::open(Arc::clone(storage), CacheBudget::new(64 << 20), "test").unwrap()
@@ -416,6 +418,35 @@ fn the_blocks_of_a_profile_are_there_before_they_are_read() {
         let longer = profile_of([0, 4, 100_000], &vec![0; 100_001 * BLOCK]);
         let report = prefetch_profile(&disk, &longer, &is_over).unwrap();
         assert_eq!((report.blocks, report.requested), (2, 0));
+    }
+}
+
+#[test]
+fn the_pages_of_a_map_do_not_come_one_after_the_other() {
+    let mut bytes = vec![0; 2 * 1024 * BLOCK + 100];
+    let blocks = [0, 1024, 2048];
+    for (seed, block) in (1..).zip(blocks) {
+        bytes[block * BLOCK..][..100].copy_from_slice(&noise(seed, 100));
+    }
+    let publication = Publication::new(bytes, Layout::Alone);
+    let server = TestServer::with(&publication.objects);
+    server.set(|faults| faults.delay = Duration::from_millis(50));
+    let profile = profile_of(blocks, &publication.disk);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_block =
+        |name: &FileName| blocks.iter().any(|block| name.as_str() == publication.part(*block).object.path());
+    for fills in [false, true] {
+        let all = source(&[&server], fills.then(|| cache(&memory())));
+        let disk = publication.open(&all);
+        server.requested.lock().clear();
+        match fills {
+            false => assert_eq!(prefetch_profile(&disk, &profile, &is_over).unwrap().requested, 3),
+            true => assert!(fill_cache(&disk, None, &is_over).unwrap().is_complete()),
+        }
+        all.wait_idle(Duration::from_secs(9));
+        let requested = server.requested.lock().clone();
+        let first_block = requested.iter().position(is_block);
+        assert_eq!((first_block, requested.len()), (Some(3), 6), "{requested:?}");
     }
 }
 

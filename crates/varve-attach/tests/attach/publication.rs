@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -39,13 +38,14 @@ pub struct ServerFaults {
 pub struct TestServer {
     pub objects: MemoryTarget,
     pub faults: Mutex<ServerFaults>,
-    pub request_count: AtomicU64,
+    /// The objects of all requests, in order.
+    pub requested: Mutex<Vec<FileName>>,
 }
 
 impl TestServer {
     pub fn with(objects: &MemoryTarget) -> Arc<Self> {
         let (objects, faults) = (objects.clone(), Mutex::default());
-        Arc::new(Self { objects, faults, request_count: AtomicU64::new(0) })
+        Arc::new(Self { objects, faults, requested: Mutex::default() })
     }
 
     pub fn set(&self, change: impl FnOnce(&mut ServerFaults)) {
@@ -53,11 +53,11 @@ impl TestServer {
     }
 
     pub fn requests(&self) -> u64 {
-        self.request_count.load(Ordering::Relaxed)
+        self.requested.lock().len() as u64
     }
 
     fn answer(&self, name: &FileName, bytes: Bytes) -> Result<Bytes, TargetError> {
-        self.request_count.fetch_add(1, Ordering::Relaxed);
+        self.requested.lock().push(name.clone());
         let faults = self.faults.lock().clone();
         std::thread::sleep(faults.delay);
         if faults.is_down {

@@ -42,7 +42,7 @@ pub(super) fn page(source: &Weak<BlockSupply>, serials: &EditionSerials) -> Stri
     );
     page.counter_of_seconds(
         "varve_attach_opening_seconds_total",
-        "The time of all threads together to check and unpack blocks.",
+        "The time of all threads together to unpack blocks, and to check those that servers have sent.",
         figures.opening,
     );
     page.gauge("varve_attach_edition", "The number of the attached edition.", serials.attached);
