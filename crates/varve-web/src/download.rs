@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(disposition(b"a b.txt"), "attachment; filename=\"a_b.txt\"; filename*=UTF-8''a%20b.txt");
         assert_eq!(
             disposition("x\r\nSet-Cookie: a=b\"\u{202e}é".as_bytes()),
-            "attachment; filename=\"x__Set-Cookie__a_b_______\"; filename*=UTF-8''x__Set-Cookie_%20a%3Db__%C3%A9"
+            "attachment; filename=\"x__Set-Cookie__a_b______\"; filename*=UTF-8''x__Set-Cookie_%20a%3Db__%C3%A9"
         );
         assert_eq!(
             disposition(b"..\\..\\x\xff"),
