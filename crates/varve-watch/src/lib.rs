@@ -18,15 +18,18 @@
 //! Read first: `config/daily_config.rs` (the settings), `timing/timetable.rs` (periods) and
 //! `timing/due.rs` (due or not).
 
+mod changes;
 mod config;
 mod promise;
 mod timing;
 
+pub use changes::ReportedStates;
 pub use config::config_error::{ConfigErrors, ConfigFault};
 pub use config::daily_config::{
     CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, HookConfig,
     HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
 };
+pub use config::notify::{MailConfig, NotifyConfig, NotifyEvents, PushConfig};
 pub use config::place::ConfigPlace;
 pub use config::secrets::{Credential, StoreKey};
 pub use config::source_text::ConfigText;

@@ -115,6 +115,12 @@ impl PromiseState {
             Self::Kept => "ok",
         }
     }
+
+    /// Returns the state with a name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Broken, Self::Unknown, Self::Kept].into_iter().find(|state| state.name() == name)
+    }
 }
 
 /// Judges a promise about an age. `since` is the moment from which the age counts; `None` if it

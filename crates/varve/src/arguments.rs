@@ -40,7 +40,9 @@ mod verify;
 pub use attach::AttachArgs;
 pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
 pub use boot::{BootArgs, BusChoice, FirmwareChoice, MachineArgs};
-pub use daily::{ConfigCheckArgs, ConfigCommand, ExplainArgs, PauseArgs, RunArgs, StatusArgs};
+pub use daily::{
+    ConfigCheckArgs, ConfigCommand, ExplainArgs, NotifyArgs, PauseArgs, RunArgs, SetupArgs, StatusArgs,
+};
 pub use drill::DrillArgs;
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use optimize::OptimizeArgs;
@@ -285,6 +287,9 @@ pub enum Command {
     /// List the sessions of Venti clients, and set aside the blocks of one of them
     #[command(subcommand)]
     Venti(VentiCommand),
+    /// Ask five questions, write a configuration for daily work, and make its store
+    #[command(after_help = daily::SETUP_HELP)]
+    Setup(SetupArgs),
     /// Check the configuration of daily work
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -296,6 +301,9 @@ pub enum Command {
     Status(StatusArgs),
     /// Say why a job of the configuration ran, or did not
     Explain(ExplainArgs),
+    /// Send notices about promises that have changed, or try the channels for them
+    #[command(after_help = daily::NOTIFY_HELP)]
+    Notify(NotifyArgs),
     /// Pause daily work for some time
     Pause(PauseArgs),
     /// Restore some files of a snapshot, compare them, and record that in the store

@@ -75,6 +75,8 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Run(args) => daily::run::run(invocation, args),
         Command::Status(args) => daily::status::run(invocation, args),
         Command::Pause(args) => daily::pause::run(invocation, args),
+        Command::Notify(args) => daily::notify::run(invocation, args),
+        Command::Setup(args) => daily::setup::run(invocation, args),
         Command::Explain(args) => daily::explain::run(invocation, args),
         Command::Plan(args) => planning::plan::run(invocation, args),
         Command::Bench(args) => planning::bench::run(invocation, args),

@@ -17,6 +17,7 @@ mod guard;
 mod hint;
 mod invocation;
 mod logging;
+mod metrics_text;
 mod moment;
 mod open_files;
 mod outcome;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
+use super::notify::NotifyConfig;
 use super::place::ConfigPlace;
 use super::secrets::StoreKey;
 use crate::promise::PromiseLimits;
@@ -26,6 +27,7 @@ pub struct DailyConfig {
     pub replicas: BTreeMap<String, ConfiguredReplica>,
     pub care: CareConfig,
     pub promises: PromiseLimits,
+    pub notify: NotifyConfig,
 }
 
 /// `[store.NAME]`

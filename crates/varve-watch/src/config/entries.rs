@@ -11,6 +11,7 @@ use super::daily_config::{
     CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, HookConfig,
     HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
 };
+use super::notify::{NotifyConfig, read_notify};
 use super::place::ConfigPlace;
 use super::reader::{TableReader, nearest};
 use super::secrets::read_store_key;
@@ -107,12 +108,16 @@ pub(super) fn read_config(mut reader: TableReader<'_>, folder: &Path, first: &st
         Some(table) => read_promises(table.value, &mut reader),
         None => PromiseLimits::default(),
     };
+    let notify = match reader.table("notify") {
+        Some(table) => read_notify(table.value, folder, &mut reader),
+        None => NotifyConfig::default(),
+    };
     if stores.is_empty() && reader.item("store").is_none() {
         let place = ConfigPlace { file: Arc::from(first), line: 1 };
         reader.faults().add(&place, "no store is named: write [store.main] and at = \"/backup/store\"");
     }
     reader.finish();
-    DailyConfig { zone, machine, state, stores, sources, replicas, care, promises }
+    DailyConfig { zone, machine, state, stores, sources, replicas, care, promises, notify }
 }
 
 /// Reads the name of a machine.

@@ -29,6 +29,24 @@ each replica and the free space. What earlier runs reported plays no part, so a 
 
 Exit status: 0 if every promise is kept, 4 if one is broken, 1 if one cannot be judged with this key.";
 
+pub const NOTIFY_HELP: &str = "\
+Judges the promises, and sends a notice through each channel of the configuration for which something has changed since it was last \
+told. Calls the heartbeat if every promise is kept. `varve run` does the same after each run that did something, and once an hour; \
+this is for a second machine, which reads a replica.
+
+Exit status: 0 everything was sent, 1 a channel failed. It is told the same again the next time.";
+
+pub const SETUP_HELP: &str = "\
+Asks for the folders, the store, how often, a second copy, and who is told when something is wrong. Writes the configuration with a \
+new key file beside it, makes the store, and prints the paper key, which belongs away from this machine.
+
+A file for --answers has the same answers:
+  folders = [\"/home\", \"/etc\"]
+  store = \"/backup/store\"
+  every = \"day at 02:00\"
+  replica = \"/media/usb/varve\"
+  notify = \"ops@example.org\"";
+
 /// The operations on the configuration.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ConfigCommand {
@@ -56,6 +74,26 @@ pub struct ExplainArgs {
     /// A source, a replica or a store of the configuration
     #[arg(value_name = "NAME")]
     pub subject: String,
+
+    #[command(flatten)]
+    pub file: ConfigFileArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct NotifyArgs {
+    /// Send a test through each channel, whatever the state of the promises is
+    #[arg(long)]
+    pub test: bool,
+
+    #[command(flatten)]
+    pub file: ConfigFileArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct SetupArgs {
+    /// Take the answers from this file, and ask nothing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub answers: Option<PathBuf>,
 
     #[command(flatten)]
     pub file: ConfigFileArgs,
@@ -104,6 +142,10 @@ pub struct RunArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
+    /// Print the promises and the jobs as metrics of Prometheus, and end with 0
+    #[arg(long)]
+    pub metrics: bool,
+
     #[command(flatten)]
     pub file: ConfigFileArgs,
 }

@@ -8,14 +8,18 @@ mod hooks;
 mod job_history;
 mod jobs;
 mod machine_state;
+mod notice_state;
 mod open_store;
 mod program_run;
 mod retention;
 mod sentences;
 mod state_folder;
+mod status_metrics;
 
 pub mod config_check;
 pub mod explain;
+pub mod notify;
 pub mod pause;
 pub mod run;
+pub mod setup;
 pub mod status;

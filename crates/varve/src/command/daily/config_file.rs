@@ -132,6 +132,17 @@ pub fn has_usual_file() -> bool {
     usual_file().is_ok()
 }
 
+/// Returns the place of a new configuration: that of the machine for root, otherwise that of the
+/// user.
+pub fn own_file() -> Result<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(OF_THE_MACHINE.into());
+    }
+    let folder =
+        below_home("XDG_CONFIG_HOME", ".config").context("HOME is not set: name a file with --config")?;
+    Ok(folder.join("varve/varve.toml"))
+}
+
 fn usual_file() -> Result<PathBuf> {
     let of_user = below_home("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("varve/varve.toml"));
     let candidates = [Some(PathBuf::from(OF_THE_MACHINE)), of_user];

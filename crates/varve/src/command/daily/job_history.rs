@@ -117,6 +117,16 @@ impl Histories {
         record.postponed.replace(period_start) != Some(period_start)
     }
 
+    /// Returns the jobs of earlier runs, each with its last success and the number of failures
+    /// since.
+    pub fn known_jobs(&self) -> impl Iterator<Item = (&str, Option<Timestamp>, usize)> {
+        self.jobs.iter().map(|(id, record)| {
+            let last = record.successes.iter().copied().max();
+            let failures = record.failures.iter().filter(|failure| last.is_none_or(|last| **failure > last));
+            (id.as_str(), last, failures.count())
+        })
+    }
+
     /// Returns the time up to which a replica is known to have all snapshots.
     pub fn replica_state(&self, name: &str) -> Option<Timestamp> {
         self.replicas.get(name).copied()

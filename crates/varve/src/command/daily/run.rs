@@ -18,6 +18,7 @@ use super::hooks::{self, HookEnd, OnSignal};
 use super::job_history::Histories;
 use super::jobs::{DailyJob, JobKind, jobs};
 use super::machine_state::machine_state;
+use super::notify;
 use super::open_store;
 use super::program_run;
 use super::retention;
@@ -152,6 +153,7 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         if !invocation.quiet {
             remark!("daily work is paused until {}", moment::show(until));
         }
+        run.notify();
         return Ok(if args.or_fail { CommandOutcome::NothingDone } else { run.outcome });
     }
     let all = jobs(&loaded);
@@ -166,6 +168,7 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         }
     }
     run.state.save_histories(&run.histories)?;
+    run.notify();
     Ok(match run.done_count {
         0 if args.or_fail && run.outcome == CommandOutcome::Done => CommandOutcome::NothingDone,
         _ => run.outcome,
@@ -217,6 +220,12 @@ fn named_by_hand() -> JobDecision {
 }
 
 impl DailyRun<'_> {
+    /// Sends notices about promises that have changed.
+    fn notify(&self) {
+        let has_done = self.done_count > 0;
+        notify::after_run(self.invocation, self.loaded, &self.state, &self.histories, has_done);
+    }
+
     /// Runs a job if it is due.
     fn job(&mut self, job: &DailyJob<'_>, args: &RunArgs) -> Result<()> {
         if !is_chosen(job, args) {

@@ -14,6 +14,7 @@ use tempfile::{Builder, NamedTempFile};
 use varve_world::Timestamp;
 
 use super::job_history::Histories;
+use super::notice_state::NoticeState;
 
 /// A run log of this size is put aside, in place of the one before it. Both together stay below
 /// 10 MB.
@@ -25,6 +26,7 @@ const TEMPORARY: &str = ".tmp-";
 const HISTORIES: &str = "jobs.json";
 const LOG: &str = "runs.jsonl";
 const OLD_LOG: &str = "runs.1.jsonl";
+const NOTICES: &str = "notices.json";
 const PAUSE: &str = "pause.json";
 const OPEN_HOOKS: &str = "open-hooks.json";
 
@@ -122,6 +124,21 @@ impl StateFolder {
         file.as_file().sync_all().with_context(context)?;
         file.persist(self.0.join(name)).with_context(context)?;
         Ok(())
+    }
+
+    /// Reads the state of notices. A file that cannot be read counts as empty.
+    pub fn notices(&self) -> NoticeState {
+        let read = fs::read(self.0.join(NOTICES));
+        let value: Option<Value> = read.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        value.map(|value| NoticeState::from_json(&value)).unwrap_or_default()
+    }
+
+    /// Saves the state of notices.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save_notices(&self, notices: &NoticeState) -> Result<()> {
+        self.replace(NOTICES, &notices.to_json())
     }
 
     /// Returns the time until which daily work is paused; `None` if it is not.

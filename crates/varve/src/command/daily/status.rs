@@ -21,6 +21,7 @@ use super::config_file::{LoadedConfig, has_usual_file};
 use super::job_history::Histories;
 use super::open_store;
 use super::state_folder::StateFolder;
+use super::status_metrics;
 use crate::arguments::StatusArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -32,6 +33,10 @@ pub fn run(invocation: &Invocation, args: &StatusArgs) -> Result<CommandOutcome>
     let report = judge_all(invocation, &loaded, &state.histories());
     if let Some(until) = state.paused_until(RealClock.now()) {
         remark!("varve: daily work is paused until {}", moment::show(until));
+    }
+    if args.metrics {
+        say!("{}", status_metrics::page(&report, &state.histories(), RealClock.now()).trim_end());
+        return Ok(CommandOutcome::Done);
     }
     for note in &report.notes {
         remark!("varve: {note}");
@@ -58,7 +63,7 @@ pub fn judge_named(invocation: &Invocation, named: Option<&Path>) -> Result<Opti
 
 /// Judges all promises of a configuration. `histories` has the state of replicas that are away now,
 /// as earlier runs saw it.
-fn judge_all(invocation: &Invocation, loaded: &LoadedConfig, histories: &Histories) -> StatusReport {
+pub fn judge_all(invocation: &Invocation, loaded: &LoadedConfig, histories: &Histories) -> StatusReport {
     let context = JudgeContext {
         config: &loaded.config,
         host: &loaded.host,

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use varve_attach::{AttachFigures, BlockSupply};
 
-use super::super::serve::metrics::MetricsText;
 use super::newer_edition::EditionSerials;
 use crate::invocation::Invocation;
+use crate::metrics_text::MetricsText;
 use crate::{say, show};
 
 /// Returns the page with the current values.

@@ -1,12 +1,12 @@
 //! The metrics of a server in the text format of Prometheus.
 
-use std::fmt::{Display, Write as _};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use varve_proxy::WatchedProxies;
 use varve_serve::venti::VentiServer;
 use varve_store::Store;
+
+use crate::metrics_text::MetricsText;
 
 /// Returns the page with the current values.
 pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {
@@ -17,7 +17,7 @@ pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {
     if let Some(store) = Weak::upgrade(store) {
         index_numbers(&store, &mut page);
     }
-    page.0
+    page.into_text()
 }
 
 /// Returns the page of a server with proxies.
@@ -34,7 +34,7 @@ pub(super) fn proxies_page(watched: &WatchedProxies, venti: &Weak<VentiServer>) 
             page.labelled(metric.name, &labels, sample.value);
         }
     }
-    page.0
+    page.into_text()
 }
 
 fn venti_numbers(server: &Arc<VentiServer>, page: &mut MetricsText) {
@@ -93,50 +93,5 @@ fn index_numbers(store: &Store, page: &mut MetricsText) {
     for (number, count) in candidates.iter().enumerate() {
         let label = if number == last { format!("{number}+") } else { number.to_string() };
         page.labelled(name, &[("candidates", &label)], count);
-    }
-}
-
-#[derive(Default)]
-pub(in crate::command::serving) struct MetricsText(String);
-
-impl MetricsText {
-    pub(in crate::command::serving) fn into_text(self) -> String {
-        self.0
-    }
-
-    pub(in crate::command::serving) fn head(&mut self, name: &str, help: &str, kind: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    pub(in crate::command::serving) fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, help, "gauge");
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-
-    pub(in crate::command::serving) fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, help, "counter");
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-
-    pub(in crate::command::serving) fn counter_of_seconds(
-        &mut self,
-        name: &str,
-        help: &str,
-        value: Duration,
-    ) {
-        self.head(name, help, "counter");
-        let _ = writeln!(self.0, "{name} {}", value.as_secs_f64());
-    }
-
-    pub(in crate::command::serving) fn labelled(
-        &mut self,
-        name: &str,
-        labels: &[(&str, &str)],
-        value: impl Display,
-    ) {
-        let escaped = |of: &str| of.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let labels: Vec<String> =
-            labels.iter().map(|(label, of)| format!("{label}=\"{}\"", escaped(of))).collect();
-        let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));
     }
 }

@@ -1,0 +1,24 @@
+//! Sends notices about promises: by mail, by ntfy, Gotify and web hooks, and as a heartbeat.
+//!
+//! ```text
+//! JudgedPromise, changes ─▶ PromiseNotice ─▶ Channel: mail, ntfy, Gotify, web hook ─▶ a result for each
+//!                           heartbeat, only while every promise holds ────────┘
+//! ```
+//!
+//! Always true:
+//! - [`send`] returns within [`PATIENCE`], whatever the servers do. A channel that has not answered
+//!   by then has failed.
+//! - A notice has no name of an archived file, unless the configuration allows it.
+//!
+//! Read first: `notice.rs` and `send.rs`. The crate is an edge: it has threads and sockets.
+
+mod limits;
+mod mail;
+mod notice;
+mod secret;
+mod send;
+mod web;
+
+pub use limits::PATIENCE;
+pub use notice::PromiseNotice;
+pub use send::{Channel, Sent, channels, send};

@@ -1,0 +1,168 @@
+//! `varve notify`, and the notices at the end of a run.
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use varve_block::with_causes;
+use varve_daily::StatusReport;
+use varve_notify::{Channel, PromiseNotice, Sent};
+use varve_session::UsageError;
+use varve_watch::{PromiseState, ReportedStates, age};
+use varve_world::{Clock, RealClock};
+
+use super::config_file::LoadedConfig;
+use super::job_history::Histories;
+use super::state_folder::StateFolder;
+use super::status::judge_all;
+use super::status_metrics;
+use crate::arguments::NotifyArgs;
+use crate::invocation::Invocation;
+use crate::outcome::CommandOutcome;
+use crate::{moment, say, show};
+
+/// Promises are judged for notices after each run that did something, and else after this time.
+const JUDGE_EVERY: Duration = Duration::from_secs(3_600);
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
+
+pub fn run(invocation: &Invocation, args: &NotifyArgs) -> Result<CommandOutcome> {
+    let loaded = LoadedConfig::load(args.file.config.as_deref())?;
+    if !loaded.config.notify.is_set() {
+        bail!(UsageError("the configuration has no [notify]".into()));
+    }
+    if args.test {
+        return Ok(test(invocation, &loaded));
+    }
+    let state = StateFolder::open(&loaded.state)?;
+    let failed = send_changes(invocation, &loaded, &state, &state.histories())?;
+    Ok(if failed { CommandOutcome::Failed } else { CommandOutcome::Done })
+}
+
+/// Sends a notice through each channel.
+fn test(invocation: &Invocation, loaded: &LoadedConfig) -> CommandOutcome {
+    let notice = PromiseNotice::test(&loaded.host);
+    let channels = varve_notify::channels(&loaded.config.notify);
+    if channels.is_empty() {
+        remark!("varve: [notify] names no channel for notices");
+    }
+    let sent = varve_notify::send(channels.into_iter().map(|one| (one, notice.clone())).collect());
+    let mut outcome = CommandOutcome::Done;
+    for Sent { channel, result } in sent {
+        if invocation.json {
+            let message = result.as_ref().err();
+            say::record(
+                "notified",
+                json!({ "channel": channel, "sent": result.is_ok(), "message": message }),
+            );
+        }
+        match result {
+            Ok(()) if invocation.quiet || invocation.json => {}
+            Ok(()) => say!("{channel}: sent"),
+            Err(error) => {
+                remark!("varve: {channel}: {}", show::plain(&error));
+                outcome = CommandOutcome::Failed;
+            }
+        }
+    }
+    outcome
+}
+
+/// Judges the promises at the end of a run, if that is time, and sends what has changed.
+pub fn after_run(
+    invocation: &Invocation,
+    loaded: &LoadedConfig,
+    state: &StateFolder,
+    histories: &Histories,
+    has_done_something: bool,
+) {
+    if !loaded.config.notify.is_set() {
+        return;
+    }
+    let now = RealClock.now();
+    let judged = state.notices().judged.filter(|judged| *judged <= now);
+    if !has_done_something && judged.is_some_and(|judged| age(judged, now) < JUDGE_EVERY) {
+        return;
+    }
+    // The jobs have ended as they have, whatever becomes of notices.
+    if let Err(error) = send_changes(invocation, loaded, state, histories) {
+        remark!("varve: notices: {}", with_causes(error.as_ref()));
+    }
+}
+
+/// Judges the promises, and sends what has changed. Returns true if a channel failed: it is told
+/// the same the next time.
+fn send_changes(
+    invocation: &Invocation,
+    loaded: &LoadedConfig,
+    state: &StateFolder,
+    histories: &Histories,
+) -> Result<bool> {
+    let config = &loaded.config.notify;
+    let report = judge_all(invocation, loaded, histories);
+    let now = RealClock.now();
+    let mut notices = state.notices();
+    notices.judged = Some(now);
+    if let Some(file) = &config.metrics_file {
+        let page = status_metrics::page(&report, histories, now);
+        write_metrics(file, &page).with_context(|| format!("{} cannot be written", file.display()))?;
+    }
+    let is_weekly =
+        config.events.weekly && !notices.weekly.is_some_and(|last| last <= now && age(last, now) < WEEK);
+    let mut outgoing = Vec::new();
+    for channel in varve_notify::channels(config) {
+        let told = notices.told.get(channel.name()).cloned().unwrap_or_default();
+        let changed = told.changes(&report.promises, config.events);
+        if changed.is_empty() && !is_weekly {
+            // States that cause no notice are known all the same.
+            notices.told.insert(channel.name().to_owned(), ReportedStates::of(&report.promises));
+            continue;
+        }
+        let notice = PromiseNotice::new(&loaded.host, &changed, &report.promises, config.has_details);
+        outgoing.push((channel, notice));
+    }
+    if let Some(url) = config.heartbeat.clone().filter(|_| all_kept(&report)) {
+        outgoing.push((Channel::Heartbeat(url), PromiseNotice::test(&loaded.host)));
+    }
+    let mut has_failed = false;
+    for Sent { channel, result } in varve_notify::send(outgoing) {
+        match result {
+            Ok(()) => {
+                notices.told.insert(channel.to_owned(), ReportedStates::of(&report.promises));
+            }
+            Err(error) => {
+                has_failed = true;
+                remark!("varve: notice by {channel}: {}", show::plain(&error));
+                state.log(json!({
+                    "time": moment::rfc3339(now),
+                    "job": format!("notify {channel}"),
+                    "outcome": "failed",
+                    "message": error,
+                }))?;
+            }
+        }
+    }
+    if is_weekly && !has_failed {
+        notices.weekly = Some(now);
+    }
+    notices.told.remove("heartbeat");
+    state.save_notices(&notices)?;
+    Ok(has_failed)
+}
+
+fn all_kept(report: &StatusReport) -> bool {
+    report.promises.iter().all(|promise| promise.state == PromiseState::Kept)
+}
+
+/// Replaces the file with the metrics. Prometheus' node exporter may read it.
+fn write_metrics(file: &Path, page: &str) -> Result<()> {
+    let folder = file.parent().context("it is no file")?;
+    let mut written = tempfile::Builder::new().prefix(".varve-metrics-").tempfile_in(folder)?;
+    written.write_all(page.as_bytes())?;
+    written.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    written.persist(file)?;
+    Ok(())
+}

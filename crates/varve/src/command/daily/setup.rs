@@ -1,0 +1,278 @@
+//! `varve setup`: asks five questions, writes a configuration and makes its store.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use toml::{Table, Value};
+use varve_session::{Hinted, UsageError};
+use varve_watch::{ConfigText, DailyConfig};
+use varve_world::{Random, RealRandom};
+
+use super::config_file;
+use crate::arguments::SetupArgs;
+use crate::invocation::Invocation;
+use crate::outcome::CommandOutcome;
+
+/// A key file has as many random bytes.
+const KEY_BYTES: usize = 32;
+/// A longer file holds no answers.
+const ANSWERS_BYTES_MAX: u64 = 1 << 20;
+const QUESTIONS: [(&str, &str, &str); 5] = [
+    ("folders", "Which folders are archived? (separated by commas)", ""),
+    ("store", "In which folder is the archive kept, on another disk if possible?", ""),
+    ("every", "How often?", "day at 02:00"),
+    ("replica", "Where does a second copy go? (a folder or a URL; empty for none)", ""),
+    ("notify", "Who is told when something is wrong? (a mail address, or the URL of an ntfy topic)", ""),
+];
+
+/// The answers to the five questions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Answers {
+    folders: Vec<String>,
+    store: String,
+    every: String,
+    replica: String,
+    notify: String,
+}
+
+pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> {
+    let file = match &args.file.config {
+        Some(file) => std::path::absolute(file)?,
+        None => config_file::own_file()?,
+    };
+    if file.exists() {
+        let error = anyhow::anyhow!("{} exists already", file.display());
+        bail!(Hinted::new(error, "change it with an editor; `varve config check` explains it"));
+    }
+    let answers = match &args.answers {
+        Some(file) => read_answers(file)?,
+        None => ask()?,
+    };
+    let folder = file.parent().context("the configuration has no folder")?;
+    let key = folder.join("varve.key");
+    let text = config_text(&answers);
+    let as_read = ConfigText { name: file.display().to_string(), text: text.clone() };
+    DailyConfig::read(&[as_read], folder).map_err(|error| UsageError(error.to_string()))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .with_context(|| folder.display().to_string())?;
+    write_key(&key)?;
+    let program = |arguments: &[&str]| program(&answers.store, &key, arguments);
+    // If something fails from here on, the same command may be run again: nothing refers to the key
+    // yet.
+    program(&["--quiet", "init"]).inspect_err(|_| drop(fs::remove_file(&key)))?;
+    write_new(&file, text.as_bytes())?;
+    if !invocation.quiet {
+        say!("{} is written, and the store {} is made", file.display(), answers.store);
+        say!("Its key is {}. Without the key, nobody can read the archive.", key.display());
+        say!("Keep the following page away from this machine, on paper: it opens the archive.\n");
+    }
+    program(&["key", "export"])?;
+    if !invocation.quiet {
+        say!(
+            "\nNow `varve run` takes the first snapshot. A timer that calls it takes the next ones: \"The timer\" in docs/guide/daily.md has one for systemd."
+        );
+    }
+    Ok(CommandOutcome::Done)
+}
+
+/// Runs this program on the new store.
+fn program(store: &str, key: &Path, arguments: &[&str]) -> Result<()> {
+    let program = std::env::current_exe().context("the program cannot find itself")?;
+    let mut command = Command::new(program);
+    command.arg(format!("--store={store}")).arg(format!("--key-file={}", key.display())).args(arguments);
+    let status = command.stdin(Stdio::null()).status()?;
+    match status.success() {
+        true => Ok(()),
+        false => bail!("`varve {}` ended with {status}", arguments.join(" ")),
+    }
+}
+
+fn write_key(key: &Path) -> Result<()> {
+    let mut bytes = zeroize::Zeroizing::new([0; KEY_BYTES]);
+    RealRandom.fill(&mut *bytes)?;
+    write_new(key, &*bytes)
+}
+
+/// Writes a new file that only its owner can read.
+fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
+    let context = || format!("{} cannot be written", path.display());
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).with_context(context)?;
+    file.write_all(bytes).with_context(context)?;
+    file.sync_all().with_context(context)
+}
+
+/// Asks on the terminal.
+fn ask() -> Result<Answers> {
+    if !io::stdin().is_terminal() {
+        bail!(UsageError("there is no terminal to ask on: name a file with --answers".into()));
+    }
+    let mut answers = Answers::default();
+    let mut lines = io::stdin().lock().lines();
+    for (key, question, usual) in QUESTIONS {
+        let shown = if usual.is_empty() { String::new() } else { format!(" [{usual}]") };
+        eprint_question(&format!("{question}{shown} "))?;
+        let line = lines.next().context("the input has ended")??;
+        let answer = if line.trim().is_empty() { usual } else { line.trim() };
+        let value = match key {
+            "folders" => Value::Array(answer.split(',').map(|one| one.trim().into()).collect()),
+            _ => answer.into(),
+        };
+        answers.set(key, &value)?;
+    }
+    answers.checked()
+}
+
+fn eprint_question(text: &str) -> Result<()> {
+    let mut terminal = io::stderr().lock();
+    terminal.write_all(text.as_bytes())?;
+    Ok(terminal.flush()?)
+}
+
+/// Reads a file with answers.
+fn read_answers(file: &Path) -> Result<Answers> {
+    let wrong = |error: String| UsageError(format!("{}: {error}", file.display()));
+    let length = fs::metadata(file).map_err(|error| wrong(error.to_string()))?.len();
+    if length > ANSWERS_BYTES_MAX {
+        bail!(wrong("the file is longer than 1 MiB".into()));
+    }
+    let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let table: Table = text.parse().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+    let mut answers = Answers { every: QUESTIONS[2].2.to_owned(), ..Answers::default() };
+    for (key, value) in &table {
+        answers.set(key, value).map_err(|error| wrong(error.to_string()))?;
+    }
+    answers.checked().map_err(|error| wrong(error.to_string()).into())
+}
+
+impl Answers {
+    fn set(&mut self, key: &str, value: &Value) -> Result<()> {
+        let texts = || -> Option<Vec<String>> {
+            value.as_array()?.iter().map(|one| one.as_str().map(str::to_owned)).collect()
+        };
+        let text = || value.as_str().map(str::to_owned).with_context(|| format!("{key} must be a text"));
+        match key {
+            "folders" => self.folders = texts().context("folders must be a list of texts")?,
+            "store" => self.store = text()?,
+            "every" => self.every = text()?,
+            "replica" => self.replica = text()?,
+            "notify" => self.notify = text()?,
+            _ => {
+                let known: Vec<_> = QUESTIONS.iter().map(|(key, ..)| *key).collect();
+                bail!("unknown answer {key}: known are {}", known.join(", "));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what the configuration cannot check by itself.
+    fn checked(mut self) -> Result<Self> {
+        self.folders.retain(|folder| !folder.is_empty());
+        if self.folders.is_empty() {
+            bail!(UsageError("no folder is named: folders = [\"/home\"]".into()));
+        }
+        if let Some(folder) = self.folders.iter().find(|folder| !Path::new(folder).is_absolute()) {
+            bail!(UsageError(format!("{folder} is not an absolute path")));
+        }
+        if !Path::new(&self.store).is_absolute() {
+            bail!(UsageError(
+                "the store is a folder with an absolute path: store = \"/backup/store\"".into()
+            ));
+        }
+        Ok(self)
+    }
+}
+
+/// Returns the configuration for these answers.
+fn config_text(answers: &Answers) -> String {
+    let quoted = |text: &str| Value::from(text).to_string();
+    let mut text = format!(
+        "# docs/guide/daily.md explains this file; `varve config check` says what it means.\n\
+         [store.main]\nat = {}\nkey-file = \"varve.key\"\n\n[defaults]\nevery = {}\n\
+         keep = {{ daily = 30, weekly = 26, monthly = 24, yearly = \"all\" }}\nexclude-caches = true\n",
+        quoted(&answers.store),
+        quoted(&answers.every)
+    );
+    let mut names = BTreeSet::new();
+    for folder in &answers.folders {
+        let name = source_name(folder, &names);
+        text.push_str(&format!("\n[source.{}]\nfolder = {}\n", quoted(&name), quoted(folder)));
+        names.insert(name);
+    }
+    if !answers.replica.is_empty() {
+        text.push_str(&format!("\n[replica.copy]\nat = {}\n", quoted(&answers.replica)));
+    }
+    text.push_str(
+        "\n[care]\nverify = { share = \"4%\", every = \"day\" }\n\
+         reclaim = { every = \"week\", at-most = \"2h\" }\n\
+         drill = { restore = \"50 files\", every = \"month\" }\n",
+    );
+    text.push_str(
+        "\n[promise]\nsnapshot-within = \"3d\"\nverified-within = \"60d\"\nreclaimed-within = \"21d\"\n",
+    );
+    text.push_str("drill-within = \"70d\"\nroom-for = \"30d\"\n");
+    if !answers.replica.is_empty() {
+        text.push_str("replica-within = \"8d\"\n");
+    }
+    match answers.notify.as_str() {
+        "" => {}
+        address if address.contains("://") => {
+            text.push_str(&format!("\n[notify]\nntfy = {{ url = {} }}\n", quoted(address)));
+        }
+        address => text.push_str(&format!("\n[notify]\nmail = {{ to = [{}] }}\n", quoted(address))),
+    }
+    text
+}
+
+/// Returns a name for the source of a folder: the last part of its path, with a number if that is
+/// taken.
+fn source_name(folder: &str, taken: &BTreeSet<String>) -> String {
+    let last = PathBuf::from(folder);
+    let last = last.file_name().map_or("root".to_owned(), |name| name.to_string_lossy().into_owned());
+    let good = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
+    let name: String = last.chars().map(good).take(60).collect();
+    let name = match name.trim_start_matches('-') {
+        "" => "folder".to_owned(),
+        name => name.to_owned(),
+    };
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_become_a_configuration_without_faults() {
+        let answers = Answers {
+            folders: ["/home", "/srv/home", "/", "/data/Grüße \"x\""].map(str::to_owned).to_vec(),
+            store: "/backup/store".into(),
+            every: "day at 02:00".into(),
+            replica: "sftp://backup@vault.example/main".into(),
+            notify: "ops@example.org".into(),
+        };
+        let read = |answers: &Answers| {
+            let text = config_text(answers);
+            let file = ConfigText { name: "varve.toml".into(), text: text.clone() };
+            DailyConfig::read(&[file], Path::new("/etc/varve"))
+                .map_err(|error| format!("{error}\n{text}"))
+                .unwrap()
+        };
+        let config = read(&answers);
+        let names: Vec<_> = config.sources.keys().map(String::as_str).collect();
+        assert_eq!(names, ["Gr--e--x-", "home", "home-2", "root"]);
+        assert_eq!(config.notify.mail.unwrap().to, ["ops@example.org"]);
+        let few = Answers { replica: String::new(), notify: "https://ntfy.example/a".into(), ..answers };
+        let config = read(&few);
+        assert!(config.replicas.is_empty() && config.notify.ntfy.is_some());
+    }
+}

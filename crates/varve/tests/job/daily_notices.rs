@@ -1,0 +1,211 @@
+//! Notices about promises, metrics, and `setup`.
+
+#![expect(clippy::disallowed_methods, reason = "servers are awaited in real time")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::daily::{HOME, configure, daily, daily_ok, home, take_days_ago};
+use crate::sandbox::Sandbox;
+
+type Recorded = Arc<Mutex<Vec<String>>>;
+
+/// Starts a server that records each exchange. Returns its port.
+fn server(recorded: &Recorded, serve: fn(TcpStream) -> String) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let recorded = Arc::clone(recorded);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let exchange = serve(stream);
+            recorded.lock().push(exchange);
+        }
+    });
+    port
+}
+
+/// Answers one HTTP request. Returns its first line, its secrets and its body.
+fn http(stream: TcpStream) -> String {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let (mut head, mut length, mut kept) = (String::new(), 0, String::new());
+    reader.read_line(&mut head).unwrap();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let lower = line.to_ascii_lowercase();
+        if let Some(value) = lower.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if lower.starts_with("authorization:") || lower.starts_with("x-gotify-key:") {
+            kept.push_str(line.trim());
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    format!("{} {kept} {}", head.trim(), String::from_utf8(body).unwrap())
+}
+
+/// Takes one mail by SMTP.
+fn smtp(stream: TcpStream) -> String {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let say = |text: &str| (&stream).write_all(format!("{text}\r\n").as_bytes()).unwrap();
+    let (mut mail, mut is_data) = (String::new(), false);
+    say("220 sink");
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return mail;
+        }
+        mail.push_str(&line);
+        match line.trim() {
+            "." if is_data => {
+                is_data = false;
+                say("250 taken");
+            }
+            _ if is_data => {}
+            "DATA" => {
+                is_data = true;
+                say("354 go on");
+            }
+            "QUIT" => {
+                say("221 bye");
+                return mail;
+            }
+            _ => say("250 sink"),
+        }
+    }
+}
+
+fn recorded(from: &Recorded) -> Vec<String> {
+    std::mem::take(&mut *from.lock())
+}
+
+#[test]
+fn changes_of_promises_are_told_once_through_each_channel() {
+    let (web, post) = (Recorded::default(), Recorded::default());
+    let (port, mail) = (server(&web, http), server(&post, smtp));
+    let sandbox = home("");
+    fs::write(sandbox.path("token"), "tk_secret\n").unwrap();
+    let notify = format!(
+        "[promise]\nsnapshot-within = \"30h\"\n[notify]\n\
+         mail = {{ to = [\"ops@example.org\"], from = \"varve@example.org\", server = \"smtp://127.0.0.1:{mail}\" }}\n\
+         ntfy = {{ url = \"http://127.0.0.1:{port}/alarms\", token-file = \"token\" }}\n\
+         gotify = {{ url = \"http://127.0.0.1:{port}/gotify\", token-file = \"token\" }}\n\
+         webhook = {{ url = \"http://127.0.0.1:{port}/hook\" }}\n\
+         heartbeat = \"http://127.0.0.1:{port}/ping\"\n"
+    );
+    configure(&sandbox, &format!("{HOME}{notify}"));
+    assert_eq!(daily_ok(&sandbox, &["notify", "--test"]).lines().count(), 4);
+    assert_eq!((recorded(&web).len(), recorded(&post).len()), (3, 1));
+
+    // There is no snapshot yet. The heartbeat is silent.
+    daily_ok(&sandbox, &["notify"]);
+    let requests = recorded(&web);
+    assert_eq!(requests.len(), 3, "{requests:#?}");
+    let of = |path: &str| requests.iter().find(|one| one.starts_with(&format!("POST {path} "))).unwrap();
+    assert!(
+        of("/").contains("\"topic\":\"alarms\"") && of("/").contains("Bearer tk_secret"),
+        "{requests:#?}"
+    );
+    assert!(of("/gotify/message").to_lowercase().contains("x-gotify-key: tk_secret"), "{requests:#?}");
+    let hook = of("/hook");
+    let value: Value = serde_json::from_str(&hook[hook.find('{').unwrap()..]).unwrap();
+    assert_eq!(
+        (value["state"].as_str(), value["changed"][0]["subject"].as_str()),
+        (Some("broken"), Some("home"))
+    );
+    let mails = recorded(&post);
+    assert!(mails[0].contains("RCPT TO:<ops@example.org>"), "{mails:#?}");
+    assert!(mails[0].contains("BROKEN snapshot-within 1d 6h home: there is no snapshot"), "{mails:#?}");
+
+    daily_ok(&sandbox, &["notify"]);
+    assert_eq!((recorded(&web).len(), recorded(&post).len()), (0, 0), "nothing has changed");
+    // The run mends the promise, and the heartbeat begins.
+    daily_ok(&sandbox, &["run"]);
+    let requests = recorded(&web);
+    assert_eq!(requests.len(), 4, "{requests:#?}");
+    assert!(requests.iter().any(|one| one.starts_with("GET /ping ")), "{requests:#?}");
+    assert!(recorded(&post)[0].contains("every promise is kept"));
+    daily_ok(&sandbox, &["run"]);
+    assert_eq!(recorded(&web).len(), 0, "a run with nothing due judges nothing for an hour");
+}
+
+#[test]
+fn a_dead_server_delays_a_run_for_a_short_time_and_is_told_again() {
+    // It accepts connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let sandbox = home("");
+    let notify = |port: u16| {
+        format!(
+            "{HOME}[promise]\nsnapshot-within = \"1s\"\n[notify]\nwebhook = {{ url = \"http://127.0.0.1:{port}/\" }}\n"
+        )
+    };
+    configure(&sandbox, &notify(port));
+    take_days_ago(&sandbox, "home", 2);
+    let begun = Instant::now();
+    let run = daily(&sandbox, &["notify"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(run.stderr.contains("notice by webhook: "), "{}", run.stderr);
+    let web = Recorded::default();
+    configure(&sandbox, &notify(server(&web, http)));
+    daily_ok(&sandbox, &["notify"]);
+    assert_eq!(recorded(&web).len(), 1);
+}
+
+#[test]
+fn metrics_are_printed_and_written() {
+    let sandbox = home("[promise]\nsnapshot-within = \"30h\"\n[notify]\nmetrics-file = \"varve.prom\"\n");
+    daily_ok(&sandbox, &["run"]);
+    let printed = daily_ok(&sandbox, &["status", "--metrics"]);
+    let written = fs::read_to_string(sandbox.path("varve.prom")).unwrap();
+    for line in [
+        "varve_promise_ok{promise=\"snapshot-within\",subject=\"home\"} 1",
+        "varve_promise_limit_seconds{promise=\"snapshot-within\",subject=\"home\"} 108000",
+        "varve_job_failures{job=\"snapshot home\"} 0",
+        "# TYPE varve_status_time_seconds gauge",
+    ] {
+        assert!(printed.contains(line) && written.contains(line), "{line}: {printed}{written}");
+    }
+}
+
+#[test]
+fn setup_leads_to_a_snapshot_in_two_commands() {
+    let sandbox = Sandbox::empty();
+    fs::create_dir(sandbox.path("home")).unwrap();
+    fs::write(sandbox.path("home/letter"), "dear").unwrap();
+    let answers = format!(
+        "folders = [\"{}\"]\nstore = \"{}\"\nreplica = \"{}\"\n",
+        sandbox.arg("home"),
+        sandbox.arg("archive"),
+        sandbox.arg("copy")
+    );
+    fs::write(sandbox.path("answers"), &answers).unwrap();
+    let config = sandbox.arg("etc/varve.toml");
+    let made = sandbox.ok(["setup", "--answers", "answers", "--config", &config]);
+    assert!(made.contains("etc/varve.toml is written"), "{made}");
+    let paper = made.lines().count();
+    assert!(paper > 20, "the paper key is printed: {made}");
+    let state = "state = \"state\"\n";
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{state}{text}")).unwrap();
+    let done = sandbox.ok(["run", "--config", &config]);
+    assert!(done.contains("snapshot of home: done") && done.contains("replica copy: done"), "{done}");
+    assert_eq!(sandbox.run(["status", "--config", &config]).code, Some(0));
+    let again = sandbox.fails(1, ["setup", "--answers", "answers", "--config", &config]);
+    assert!(again.contains("exists already"), "{again}");
+    fs::write(sandbox.path("answers"), format!("{answers}folder = \"x\"\n")).unwrap();
+    let wrong = sandbox.fails(2, ["setup", "--answers", "answers", "--config", &sandbox.arg("other.toml")]);
+    assert!(wrong.contains("unknown answer folder"), "{wrong}");
+}
