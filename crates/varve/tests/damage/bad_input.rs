@@ -577,7 +577,7 @@ fn another_writer_is_waited_for() {
         use std::io::{BufRead, BufReader};
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.contains(&holder) && line.contains("waiting for up to 5 min"), "{line}");
+        assert!(line.contains(&holder) && line.contains("waiting for up to 5m"), "{line}");
     };
     for signal in [Signal::INT, Signal::TERM] {
         let mut child = waiting(&["snapshot", "file"]);
