@@ -20,5 +20,5 @@ mod send;
 mod web;
 
 pub use limits::PATIENCE;
-pub use notice::PromiseNotice;
+pub use notice::{PromiseNotice, promise_value};
 pub use send::{Channel, Sent, channels, send};

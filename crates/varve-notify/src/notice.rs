@@ -37,8 +37,8 @@ impl PromiseNotice {
             "machine": machine,
             "title": title,
             "state": if broken == 0 { "ok" } else { "broken" },
-            "changed": changed.iter().map(|promise| value(promise, has_details)).collect::<Vec<_>>(),
-            "promises": all.iter().map(|promise| value(promise, has_details)).collect::<Vec<_>>(),
+            "changed": changed.iter().map(|promise| promise_value(promise, has_details)).collect::<Vec<_>>(),
+            "promises": all.iter().map(|promise| promise_value(promise, has_details)).collect::<Vec<_>>(),
         });
         Self { title, text: lines.join("\n"), is_bad: broken > 0, value }
     }
@@ -68,7 +68,10 @@ fn line(promise: &JudgedPromise, has_details: bool) -> String {
     format!("{word} {}{limit} {}: {text}{detail}", promise.kind.name(), promise.subject)
 }
 
-fn value(promise: &JudgedPromise, has_details: bool) -> Value {
+/// Returns the form for programs. `has_details` allows the names of archived files and the messages
+/// of programs.
+#[must_use]
+pub fn promise_value(promise: &JudgedPromise, has_details: bool) -> Value {
     json!({
         "promise": promise.kind.name(),
         "subject": promise.subject,

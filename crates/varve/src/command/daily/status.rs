@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use serde_json::{Value, json};
 use varve_archive::Archive;
 use varve_block::with_causes;
 use varve_daily::{
     HeldSnapshots, JudgeContext, OpenStoreView, ReplicaView, StatusReport, StoreView, judge_store,
     snapshot_facts, unread_files,
 };
+use varve_notify::promise_value;
 use varve_session::{CommandSession, StoreLocation};
 use varve_watch::{
     ConfiguredReplica, ConfiguredStore, JudgedPromise, PromiseKind, PromiseState, show_time_span,
@@ -131,19 +131,6 @@ fn replica_view(
     }
 }
 
-/// Returns the form for programs.
-pub fn as_json(promise: &JudgedPromise) -> Value {
-    json!({
-        "promise": promise.kind.name(),
-        "subject": promise.subject,
-        "state": promise.state.name(),
-        "limit_seconds": promise.limit.map(|limit| limit.as_secs()),
-        "figure_seconds": promise.figure.map(|figure| figure.as_secs()),
-        "message": promise.text,
-        "detail": promise.detail,
-    })
-}
-
 fn print(invocation: &Invocation, state: &StateFolder, promise: &JudgedPromise) {
     // The run log only adds a reason. It never decides.
     let reason = match (promise.kind, promise.state) {
@@ -151,7 +138,7 @@ fn print(invocation: &Invocation, state: &StateFolder, promise: &JudgedPromise) 
         _ => None,
     };
     if invocation.json {
-        let mut value = as_json(promise);
+        let mut value = promise_value(promise, true);
         value["last_failure"] = reason.into();
         return say::record("promise", value);
     }
