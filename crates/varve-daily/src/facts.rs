@@ -24,6 +24,8 @@ pub struct SnapshotFact {
     pub time: Timestamp,
     /// The number of files that were not archived as they are.
     pub problem_count: u64,
+    /// The number of entries of an archived folder, without itself; 0 for any other source.
+    pub entry_count: u64,
     /// Bytes by which the log grew.
     pub stored_bytes: u64,
     /// The properties that the rules of retention judge.
@@ -82,6 +84,7 @@ pub fn snapshot_facts(archive: &Archive) -> Vec<SnapshotFact> {
         host: snapshot.host.clone(),
         time: snapshot.time,
         problem_count: snapshot.problem_count,
+        entry_count: snapshot.entry_count(),
         stored_bytes: snapshot.growth.map_or(0, |growth| growth.stored_bytes),
         dated: Dated::of(snapshot, labels(snapshot), snapshot.keep_until),
     };

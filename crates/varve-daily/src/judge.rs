@@ -56,6 +56,8 @@ pub struct OpenStoreView {
     pub unread: BTreeMap<String, UnreadFiles>,
     /// The free bytes of its file system, or why they are not known; `None` at a server.
     pub free_bytes: Option<Result<u64, String>>,
+    /// The sources whose folder has no entries now.
+    pub empty_sources: BTreeSet<String>,
     /// Its replicas by their names in the configuration.
     pub replicas: BTreeMap<String, ReplicaView>,
 }
@@ -66,6 +68,27 @@ pub struct ReplicaView {
     pub held: HeldSnapshots,
     /// Why it does not open now; `None` if it does.
     pub error: Option<String>,
+    /// True if its place can be reached, and holds no copy.
+    pub is_gone: bool,
+    /// True if it has not answered in time.
+    pub is_silent: bool,
+}
+
+impl ReplicaView {
+    /// A replica that opens.
+    #[must_use]
+    pub fn open(held: BTreeSet<SnapshotId>) -> Self {
+        let held = HeldSnapshots::Exactly(held);
+        Self { held, error: None, is_gone: false, is_silent: false }
+    }
+
+    /// A replica that does not open. `known` is the time up to which it had all snapshots when it
+    /// was last seen.
+    #[must_use]
+    pub fn closed(known: Option<Timestamp>, error: String) -> Self {
+        let held = known.map_or(HeldSnapshots::Unknown, HeldSnapshots::UpTo);
+        Self { held, error: Some(error), is_gone: false, is_silent: false }
+    }
 }
 
 /// The snapshots that a replica holds, as far as is known.
@@ -157,7 +180,8 @@ impl StoreJudge<'_> {
             let replica = |(name, _): (&String, _)| self.replica(name, view, limit);
             judged.extend(self.own_replicas().map(replica));
         }
-        StatusReport { promises: judged, notes: self.orphans(facts) }
+        let notes = [self.orphans(facts), self.emptied_sources(view)].concat();
+        StatusReport { promises: judged, notes }
     }
 
     /// Judges a store whose facts cannot be read: every promise about it has the state of the
@@ -251,9 +275,44 @@ impl StoreJudge<'_> {
                 promise.text = format!("{count} could not be read in the last {UNREAD_NIGHTS} snapshots");
                 promise.detail = Some(unread.examples.join(", "));
             }
+            if let Some(emptied) = self.emptied((name, source), view) {
+                promise.state = PromiseState::Broken;
+                promise.text = format!("{}; {emptied}", promise.text);
+            }
             judged.push(promise);
         }
         judged
+    }
+
+    /// Says that a source was emptied since its newest snapshot, if it was. The next snapshot is
+    /// refused, so its promise cannot be kept.
+    fn emptied(
+        &self,
+        (name, source): (&String, &varve_watch::ConfiguredSource),
+        view: &OpenStoreView,
+    ) -> Option<String> {
+        let JudgeContext { config, host, .. } = self.context;
+        if source.allows_empty() || !view.empty_sources.contains(name) {
+            return None;
+        }
+        let own = view.facts.snapshots.iter().filter(|one| is_of_source(config, host, (name, source), one));
+        let count = own.max_by_key(|one| one.time).map_or(0, |one| one.entry_count);
+        (count > 0).then(|| {
+            let entries = if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") };
+            format!(
+                "the folder is empty now, but the newest snapshot has {entries}: its disk is not mounted, or it was emptied"
+            )
+        })
+    }
+
+    /// Notes the sources without a promise that were emptied.
+    fn emptied_sources(&self, view: &OpenStoreView) -> Vec<String> {
+        let limits = &self.context.config.promises;
+        let is_judged = |source: &varve_watch::ConfiguredSource| {
+            source.snapshot_within.or(limits.snapshot_within).is_some()
+        };
+        let unjudged = self.own_sources().filter(|(_, source)| !is_judged(source));
+        unjudged.filter_map(|found| Some(format!("{}: {}", found.0, self.emptied(found, view)?))).collect()
     }
 
     /// Notes the series of this machine that no source continues.
@@ -328,7 +387,8 @@ impl StoreJudge<'_> {
     /// Judges a replica by the oldest snapshot of the store that it lacks.
     fn replica(&self, name: &str, view: &OpenStoreView, limit: Duration) -> JudgedPromise {
         let (kind, now) = (PromiseKind::ReplicaWithin, self.context.now);
-        let never = ReplicaView { held: HeldSnapshots::Unknown, error: None };
+        let never =
+            ReplicaView { held: HeldSnapshots::Unknown, error: None, is_gone: false, is_silent: false };
         let replica = view.replicas.get(name).unwrap_or(&never);
         let past = view.facts.snapshots.iter().filter(|snapshot| snapshot.time <= now);
         let lacking: Vec<Timestamp> = match &replica.held {
@@ -337,6 +397,11 @@ impl StoreJudge<'_> {
             }
             HeldSnapshots::UpTo(known) => {
                 past.filter(|snapshot| snapshot.time > *known).map(|snapshot| snapshot.time).collect()
+            }
+            HeldSnapshots::Unknown if replica.is_silent => {
+                let text = "it does not answer, and no earlier run has seen it";
+                let judged = JudgedPromise::new(kind, name, Some(limit), PromiseState::Unknown, text);
+                return JudgedPromise { detail: replica.error.clone(), ..judged };
             }
             HeldSnapshots::Unknown => {
                 let judged = broken(kind, name, Some(limit), "it was never brought up to date");
@@ -350,8 +415,19 @@ impl StoreJudge<'_> {
                 judge_age(kind, name, limit, Some(oldest), now, (&lacks, ""))
             }
         };
-        if replica.error.is_some() {
-            judged.text.push_str("; it cannot be reached now");
+        // The folder of a disk that comes and goes is empty while the disk is away.
+        let comes_and_goes = self
+            .own_replicas()
+            .any(|(own, replica)| own == name && replica.trigger == varve_watch::ReplicaTrigger::Present);
+        if replica.is_gone && !comes_and_goes {
+            judged.state = PromiseState::Broken;
+            judged.text =
+                "its place holds no copy: its disk is not mounted, or the copy was removed".to_owned();
+            judged.detail.clone_from(&replica.error);
+        } else if replica.error.is_some() {
+            let state =
+                if replica.is_silent { "; it does not answer now" } else { "; it cannot be reached now" };
+            judged.text.push_str(state);
             judged.detail.clone_from(&replica.error);
         }
         judged
@@ -380,6 +456,7 @@ fn counted(count: usize, what: &str) -> String {
 mod tests {
     use std::path::Path;
 
+    use varve_archive::retention::{ContentKind, Dated};
     use varve_watch::ConfigText;
 
     use super::*;
@@ -450,7 +527,7 @@ mod tests {
     fn the_reason_of_a_replica_stays_in_the_detail() {
         let mut view = OpenStoreView { free_bytes: Some(Ok(1 << 40)), ..OpenStoreView::default() };
         let error = "sftp://backup@far.example/copy: Name or service not known";
-        let replica = ReplicaView { held: HeldSnapshots::Unknown, error: Some(error.to_owned()) };
+        let replica = ReplicaView::closed(None, error.to_owned());
         view.replicas.insert("far".into(), replica);
         let of_replica = |view: &OpenStoreView| {
             let all = judged(StoreView::Open(Box::new(view.clone())));
@@ -458,8 +535,51 @@ mod tests {
         };
         let (.., state, detail) = of_replica(&view);
         assert_eq!((state, detail.as_deref()), (PromiseState::Broken, Some(error)));
+        // A server that does not answer now may have everything.
+        view.replicas.get_mut("far").unwrap().is_silent = true;
+        assert_eq!(of_replica(&view).2, PromiseState::Unknown);
         // As long as nothing is missing there, being away breaks no promise.
         view.replicas.get_mut("far").unwrap().held = HeldSnapshots::UpTo(NOW);
         assert_eq!(of_replica(&view).2, PromiseState::Kept);
+        // A place without a copy does.
+        view.replicas.get_mut("far").unwrap().is_gone = true;
+        assert_eq!(of_replica(&view).2, PromiseState::Broken);
+    }
+
+    #[test]
+    fn a_source_that_was_emptied_breaks_its_promise() {
+        let home = |id: u8, ago: i64, entry_count| SnapshotFact {
+            id: SnapshotId([id; 16]),
+            name: "home".into(),
+            host: "web1".into(),
+            time: Timestamp(NOW.0 - ago * DAY),
+            problem_count: 0,
+            entry_count,
+            stored_bytes: 0,
+            dated: Dated {
+                id: SnapshotId([id; 16]),
+                time: Timestamp(NOW.0 - ago * DAY),
+                host: "web1".into(),
+                name: "home".into(),
+                kind: ContentKind::Folder,
+                tags: Vec::new(),
+                holds: Vec::new(),
+                keep_until: None,
+            },
+        };
+        let facts = StoreFacts { snapshots: vec![home(1, 2, 9), home(2, 1, 5)], ..StoreFacts::default() };
+        let mut view = OpenStoreView { facts, ..OpenStoreView::default() };
+        let state = |view: &OpenStoreView| {
+            let all = judged(StoreView::Open(Box::new(view.clone())));
+            let is_home =
+                |kind: PromiseKind, subject: &str| kind == PromiseKind::SnapshotWithin && subject == "home";
+            all.into_iter().find(|(kind, subject, ..)| is_home(*kind, subject)).unwrap().2
+        };
+        assert_eq!(state(&view), PromiseState::Kept);
+        view.empty_sources.insert("home".into());
+        assert_eq!(state(&view), PromiseState::Broken);
+        // The newest snapshot is empty, too: that was accepted.
+        view.facts.snapshots.push(home(3, 0, 0));
+        assert_eq!(state(&view), PromiseState::Kept);
     }
 }

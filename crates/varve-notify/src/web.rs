@@ -70,7 +70,9 @@ fn post(url: Url, header: Option<(HeaderName, String)>, body: Option<&Value>) ->
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     runtime.block_on(async {
-        let client = Client::builder().timeout(EXCHANGE).user_agent(USER_AGENT);
+        let tls = varve_remote::tls_config_when_used().map_err(|error| with_causes(&error))?;
+        let client =
+            Client::builder().tls_backend_preconfigured(tls).timeout(EXCHANGE).user_agent(USER_AGENT);
         let client = client.build().map_err(|error| with_causes(&error.without_url()))?;
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let mut request = Request::new(method, url);

@@ -55,7 +55,7 @@ pub use target::{
 };
 pub use targets::folder::FolderTarget;
 pub use targets::memory::MemoryTarget;
-pub use tls::TlsClientIdentity;
+pub use tls::{TlsClientIdentity, tls_config_when_used};
 pub use transfer::pace::Pace;
 pub use venti::{
     Load, LoadAction, LoadOrder, LoadResult, VentiError, VentiOptions, VentiStore, VentiTls, load,

@@ -597,7 +597,8 @@ pub struct TakeSnapshotArgs {
     #[arg(long, value_name = "NAME", value_parser = parse_name, conflicts_with_all = ["qmp", "name", "vac", "format"])]
     pub command: Option<String>,
 
-    /// Archive standard input, or the output of a program, even if it is empty
+    /// Archive standard input, or the output of a program, even if it is empty; and a folder that
+    /// is empty now, although its last snapshot has entries
     #[arg(long)]
     pub allow_empty: bool,
 

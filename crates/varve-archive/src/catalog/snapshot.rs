@@ -101,6 +101,16 @@ pub enum DecodeSnapshotError {
 has_kind!(DecodeSnapshotError: _ => Damage);
 
 impl Snapshot {
+    /// Returns the number of entries of an archived folder, without the folder itself; 0 for any
+    /// other source.
+    #[must_use]
+    pub fn entry_count(&self) -> u64 {
+        match (&self.content, &self.file) {
+            (SnapshotContent::Folder(_), None) => self.file_count.saturating_sub(1),
+            _ => 0,
+        }
+    }
+
     /// Encodes the fields of the record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -91,9 +91,12 @@ impl Http {
     /// Makes a client. `is_encrypted` selects HTTPS for all requests, or HTTP for all.
     pub fn new(options: &OpenOptions, is_encrypted: bool, redirects: Redirects) -> io::Result<Self> {
         let patience = options.patience;
-        let mut tls = match is_encrypted || redirects == Redirects::Follow {
-            true => tls::client_config(options.authorities.as_deref())?,
-            false => tls::believing_nobody()?,
+        let authorities = options.authorities.as_deref();
+        let mut tls = match (is_encrypted, redirects) {
+            (true, _) => tls::client_config(authorities)?,
+            // A redirect may lead to HTTPS.
+            (false, Redirects::Follow) => tls::client_config_when_used(authorities)?,
+            (false, Redirects::Refuse) => tls::believing_nobody()?,
         };
         let is_only_read = redirects == Redirects::Follow;
         if is_only_read {
@@ -491,11 +494,9 @@ fn of_client(error: reqwest::Error) -> AttemptError {
     // The caller adds the place; the text has no URL.
     let text = chain(&error.without_url());
     // A wrong certificate stays wrong, so there is no retry.
-    if is_final || text.to_string().contains("invalid peer certificate") {
-        AttemptError::Refused(text)
-    } else {
-        AttemptError::Passing(text, None)
-    }
+    let has_no_trust =
+        ["invalid peer certificate", tls::NO_AUTHORITIES].iter().any(|sign| text.to_string().contains(sign));
+    if is_final || has_no_trust { AttemptError::Refused(text) } else { AttemptError::Passing(text, None) }
 }
 
 impl HttpAnswer {

@@ -37,6 +37,11 @@ pub enum ReplicateError {
     /// The replica has this store's identity, but other unchangeable settings.
     #[error("the target's config.toml has other settings than this store: it is damaged, or forged")]
     ForeignConfig,
+    /// This store was replicated to the target before, and there is nothing of it now.
+    #[error(
+        "this store was replicated here before, and no copy is left: its disk is not mounted, or the copy was removed. Nothing was written"
+    )]
+    Emptied,
     /// The target contains something else.
     #[error("the target is not empty, and holds no replica: it has {object}")]
     Occupied {

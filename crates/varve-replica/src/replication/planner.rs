@@ -38,11 +38,13 @@ pub struct ReplicateOptions {
     pub replace: BTreeSet<FileName>,
     /// Removes keys from the target that the store no longer has.
     pub delete_extra_keys: bool,
+    /// Makes a new copy at a target that had one before and has none now.
+    pub recreate: bool,
 }
 
 impl Default for ReplicateOptions {
     fn default() -> Self {
-        Self { segment_bytes: 16 << 20, replace: BTreeSet::new(), delete_extra_keys: false }
+        Self { segment_bytes: 16 << 20, replace: BTreeSet::new(), delete_extra_keys: false, recreate: false }
     }
 }
 
@@ -50,7 +52,8 @@ impl ReplicationPlan {
     /// Compares the store with the target's listing.
     ///
     /// # Errors
-    /// [`ReplicateError`] for another store's replica, another history, or a failed read.
+    /// [`ReplicateError`] for another store's replica, another history, a replica that is gone, or
+    /// a failed read.
     pub fn new(
         source: ReplicationSource<'_>,
         target: &Arc<dyn Target>,
@@ -69,6 +72,10 @@ impl ReplicationPlan {
     ) -> Result<Self, ReplicateError> {
         check_identity(source, target.as_ref(), &listing, &options.replace)?;
         listing.require_clear()?;
+        let seen = ReplicaEnd::read(source.world.storage.as_ref(), source.log.keys(), target.as_ref());
+        if seen.is_some() && listing.is_empty() && !options.recreate {
+            return Err(ReplicateError::Emptied);
+        }
         let mut plan = Self::default();
         let (mut unknown, mut counted) = plan.arenas(source, &listing, options)?;
         if plan.damaged.iter().any(|damage| matches!(damage.reason, RecordsDamage::SealLost { .. })) {
@@ -87,7 +94,6 @@ impl ReplicationPlan {
         require_place(source, target, &listing, &plan.missing_here, counted)?;
         require_planned(&options.replace, &plan, &listing)?;
         let arenas = listing.assemble();
-        let seen = ReplicaEnd::read(source.world.storage.as_ref(), source.log.keys(), target.as_ref());
         plan.lost_there = seen.filter(|seen| !seen.is_reached_by(ReplicaEnd::of(arenas.iter())));
         plan.strangers = listing.strangers.iter().map(|object| object.name.clone()).collect();
         plan.listing = listing;

@@ -363,7 +363,14 @@ fn a_replica_that_was_put_back_is_noticed() {
     for object in target.list("").unwrap() {
         target.set(&object.name, None);
     }
+    // An emptied target may be the mount point of a disk that is away.
+    let usual = ReplicateOptions { recreate: false, ..small() };
+    assert!(matches!(sample.plan(&there, &usual), Err(ReplicateError::Emptied)));
+    assert!(matches!(sample.replicate_with(&there, &usual, 1), Err(ReplicateError::Emptied)));
+    assert!(target.list("").unwrap().is_empty(), "nothing was written");
     assert!(sample.plan(&there, &small()).unwrap().lost_there.is_some(), "emptied");
+    sample.replicate_with(&there, &small(), 1).unwrap();
+    assert_eq!(arenas_at(&there), sample.arenas());
 }
 
 /// The first keys of early stores have a number as their name, and are not bound to it.

@@ -198,9 +198,10 @@ impl Sample {
     }
 }
 
-/// Segments so small that an arena has several.
+/// Segments so small that an arena has several. All targets in memory have the same name, so an
+/// empty one may follow another.
 pub fn small() -> ReplicateOptions {
-    ReplicateOptions { segment_bytes: 300 << 10, ..ReplicateOptions::default() }
+    ReplicateOptions { segment_bytes: 300 << 10, recreate: true, ..ReplicateOptions::default() }
 }
 
 pub fn shared(target: impl Target + 'static) -> Arc<dyn Target> {

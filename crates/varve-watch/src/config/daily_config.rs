@@ -47,7 +47,7 @@ pub struct ConfiguredSource {
     pub place: ConfigPlace,
     pub store: String,
     pub what: SourceWhat,
-    /// Options of `varve snapshot`, for a folder, a file or a disk.
+    /// Options of `varve snapshot`.
     pub options: Vec<String>,
     pub every: Every,
     pub spread: Duration,
@@ -57,6 +57,14 @@ pub struct ConfiguredSource {
     pub hooks: HookSet,
     /// The limit on the age of the newest snapshot, instead of the promise of all sources.
     pub snapshot_within: Option<Duration>,
+}
+
+impl ConfiguredSource {
+    /// Reports whether the source may be empty although it was not before.
+    #[must_use]
+    pub fn allows_empty(&self) -> bool {
+        self.options.iter().any(|option| option == "--allow-empty")
+    }
 }
 
 /// The thing that is archived.

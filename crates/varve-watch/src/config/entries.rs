@@ -370,6 +370,7 @@ fn read_options(
     let is_folder = matches!(what, None | Some(SourceWhat::Folder(_)));
     let is_disk = matches!(what, None | Some(SourceWhat::Disk(_)));
     let is_machine = matches!(what, None | Some(SourceWhat::Machine(_)));
+    let is_command = matches!(what, None | Some(SourceWhat::Command { .. }));
     let mut misplaced = Vec::new();
     let mut note = |is_right: bool, key: &'static str, place: &ConfigPlace, only: &'static str| {
         if !is_right {
@@ -391,8 +392,9 @@ fn read_options(
     if reader.flag("exclude-caches").or(defaults.exclude_caches) == Some(true) && is_folder {
         options.push("--exclude-caches".to_owned());
     }
-    let flags: [(&'static str, bool, &'static str); 3] = [
+    let flags: [(&'static str, bool, &'static str); 4] = [
         ("one-file-system", is_folder, "folders"),
+        ("allow-empty", is_folder || is_command, "folders and commands"),
         ("skip-free", is_disk, "disks"),
         ("keep-swap", is_disk || is_machine, "disks and machines"),
     ];

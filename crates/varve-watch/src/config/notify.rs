@@ -1,5 +1,6 @@
 //! `[notify]`: who is told about changes of promises.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::reader::TableReader;
@@ -118,11 +119,48 @@ fn read_mail(found: &Located<&ItemTable>, folder: &Path, above: &mut TableReader
         }
         _ => {}
     }
+    let login = server.as_ref().filter(|_| user.is_some() || password.is_some());
+    let login = login.or(server.as_ref().filter(|server| has_login(&server.value)));
+    if let Some(open) = login.filter(|server| !is_private(&server.value)) {
+        let message = "a password would travel unencrypted to another machine: write smtps://HOST, or \
+                       smtp://HOST:PORT?tls=required";
+        reader.faults().add(&open.place, message);
+    }
     reader.finish();
     let to = to?.value;
     let from = from.or_else(|| to.first().cloned())?;
     let server = server.map_or_else(|| SERVER.to_owned(), |server| server.value);
     Some(MailConfig { to, from, server, user, password })
+}
+
+/// Splits the address of a server into its login, host and query.
+fn server_parts(server: &str) -> (Option<&str>, &str, &str) {
+    let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = rest.split('/').next().unwrap_or_default();
+    let (login, place) = match authority.rsplit_once('@') {
+        Some((login, place)) => (Some(login), place),
+        None => (None, authority),
+    };
+    let host = match place.strip_prefix('[') {
+        Some(host) => host.split(']').next().unwrap_or_default(),
+        None => place.split(':').next().unwrap_or_default(),
+    };
+    (login, host, query)
+}
+
+fn has_login(server: &str) -> bool {
+    server_parts(server).0.is_some()
+}
+
+/// Reports whether nobody else can read the conversation with a mail server: it is encrypted in any
+/// case, or does not leave the machine. With `tls=opportunistic`, an attacker can prevent
+/// encryption.
+fn is_private(server: &str) -> bool {
+    let (_, host, query) = server_parts(server);
+    let is_encrypted = server.starts_with("smtps://") || query.split('&').any(|part| part == "tls=required");
+    let is_loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_encrypted || is_loopback || host.eq_ignore_ascii_case("localhost")
 }
 
 fn read_push(
@@ -146,5 +184,37 @@ fn web_address(text: &str) -> Result<String, &'static str> {
     match text.split_once("://") {
         Some(("http" | "https", rest)) if has_host(rest) => Ok(text.to_owned()),
         _ => Err("write an address that begins with https:// or http://"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_stays_on_the_machine_or_is_encrypted() {
+        for server in [
+            "smtps://mail.example.org",
+            "smtp://mail.example.org:587?tls=required",
+            "smtp://mail.example.org/helo?x=y&tls=required",
+            "smtp://localhost:25",
+            "smtp://LOCALHOST",
+            "smtp://127.0.0.53:25",
+            "smtp://[::1]:25",
+        ] {
+            assert!(is_private(server), "{server}");
+        }
+        for server in [
+            "smtp://mail.example.org",
+            "smtp://mail.example.org:587?tls=opportunistic",
+            "smtp://localhost.example.org",
+            "smtp://localhost@mail.example.org",
+            "smtp://[2001:db8::1]:25",
+            "smtp://mail.example.org/tls=required",
+        ] {
+            assert!(!is_private(server), "{server}");
+        }
+        assert!(has_login("smtp://ann:secret@mail.example.org"));
+        assert!(!has_login("smtp://mail.example.org/ann@home"));
     }
 }

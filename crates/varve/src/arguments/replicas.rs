@@ -64,6 +64,12 @@ pub struct ReplicateArgs {
     #[arg(long)]
     pub delete_extra_keys: bool,
 
+    /// Make a new copy at a target that had one before and has none now
+    ///
+    /// Without this option it is refused, because an empty mount point looks the same.
+    #[arg(long)]
+    pub recreate: bool,
+
     /// Remove the earlier generations of arenas that `gc` has written anew, at once or once they
     /// were not needed for this time
     ///

@@ -11,6 +11,7 @@ mod machine_state;
 mod notice_state;
 mod open_store;
 mod program_run;
+mod replica_views;
 mod retention;
 mod sentences;
 mod state_folder;

@@ -409,15 +409,16 @@ fn nothing_stops_silently() {
     expect(&sandbox, "ended with exit status: 1");
     // 6. The replica was never made; 7. it is behind; 8. its disk is gone, and it was behind.
     let sandbox = home("");
-    let replica = format!("{HOME}[replica.copy]\nat = \"{}\"\n{PROMISES}", sandbox.arg("copy"));
+    fs::create_dir(sandbox.path("media")).unwrap();
+    let replica = format!("{HOME}[replica.copy]\nat = \"{}\"\n{PROMISES}", sandbox.arg("media/copy"));
     configure(&sandbox, &replica);
     take_days_ago(&sandbox, "home", 5);
     expect(&sandbox, "replica-within copy: it was never brought up to date");
     daily_ok(&sandbox, &["run"]);
     assert_eq!(broken(&sandbox), [""; 0]);
-    fs::rename(sandbox.path("copy"), sandbox.path("unplugged")).unwrap();
+    fs::rename(sandbox.path("media"), sandbox.path("unplugged")).unwrap();
     assert_eq!(broken(&sandbox), [""; 0], "away for a short time is no harm");
-    fs::rename(sandbox.path("unplugged"), sandbox.path("copy")).unwrap();
+    fs::rename(sandbox.path("unplugged"), sandbox.path("media")).unwrap();
     take_days_ago(&sandbox, "home", 4);
     expect(&sandbox, "replica-within copy: it lacks 1 snapshot, the first taken 4d");
     // 9. The clock is wrong: here a snapshot is from the future.

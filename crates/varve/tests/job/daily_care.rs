@@ -170,6 +170,41 @@ fn a_running_job_is_postponed_when_the_power_goes() {
     assert!(last["message"].as_str().unwrap().contains("ended early: the machine is on battery"), "{last}");
 }
 
+/// The same happens when the network becomes metered, as with a phone.
+#[test]
+fn a_running_job_is_postponed_when_the_network_becomes_metered() {
+    let sandbox = home("");
+    let slow = "[defaults]\nevery = \"day\"\nonly-when = { network = \"not metered\" }\nat-the-latest = \"3d\"\n\
+                [source.slow]\ncommand = [\"sh\", \"-c\", \"echo a; sleep 90\"]\n";
+    configure(&sandbox, slow);
+    take_days_ago(&sandbox, "slow", 1);
+    let manager = sandbox.path("system/usr/bin/busctl");
+    fs::create_dir_all(manager.parent().unwrap()).unwrap();
+    fs::write(&manager, format!("#!/bin/sh\ncat {}\n", sandbox.arg("metered"))).unwrap();
+    fs::set_permissions(&manager, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(sandbox.path("metered"), "u 4\n").unwrap();
+    let words = ["run", "--config", "varve.toml", "--system-root", "system"];
+    let mut command = sandbox.command();
+    command.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
+    let running = command.spawn().unwrap();
+    let begun = Instant::now();
+    std::thread::sleep(Duration::from_millis(1_500));
+    fs::write(sandbox.path("metered"), "u 1\n").unwrap();
+    let run = Run::new(running.wait_with_output().unwrap());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let last = run_log(&sandbox).pop().unwrap();
+    assert_eq!(last["outcome"], "postponed", "{last}");
+    assert!(last["message"].as_str().unwrap().contains("ended early: the network is metered"), "{last}");
+    // It is due again, and done once the network allows it.
+    configure(&sandbox, &slow.replace("sleep 90", "true"));
+    daily_ok(&sandbox, &["run", "--system-root", "system"]);
+    assert_eq!(names(&sandbox).len(), 1);
+    fs::write(sandbox.path("metered"), "u 4\n").unwrap();
+    daily_ok(&sandbox, &["run", "--system-root", "system"]);
+    assert_eq!(names(&sandbox).len(), 2);
+}
+
 #[test]
 fn a_file_that_is_never_read_breaks_the_promise_of_its_source() {
     if !is_root() {
@@ -206,12 +241,13 @@ fn a_replica_that_cannot_be_reached_is_named_with_the_reason() {
         &sandbox,
         &format!(
             "{HOME}[replica.usb]\nat = \"{}\"\nevery = \"day\"\n[promise]\nreplica-within = \"2d\"\n",
-            sandbox.arg("copy")
+            sandbox.arg("media/copy")
         ),
     );
+    fs::create_dir(sandbox.path("media")).unwrap();
     daily_ok(&sandbox, &["run"]);
     assert_eq!(broken(&sandbox), [""; 0]);
-    fs::rename(sandbox.path("copy"), sandbox.path("unplugged")).unwrap();
+    fs::rename(sandbox.path("media"), sandbox.path("unplugged")).unwrap();
     let status = daily(&sandbox, &["status"]);
     assert!(status.text().contains("it cannot be reached now: "), "{}", status.text());
 }

@@ -14,10 +14,10 @@ use serde_json::Value;
 use crate::daily::{HOME, configure, daily, daily_ok, home, take_days_ago};
 use crate::sandbox::Sandbox;
 
-type Recorded = Arc<Mutex<Vec<String>>>;
+pub type Recorded = Arc<Mutex<Vec<String>>>;
 
 /// Starts a server that records each exchange. Returns its port.
-fn server(recorded: &Recorded, serve: fn(TcpStream) -> String) -> u16 {
+pub fn server(recorded: &Recorded, serve: fn(TcpStream) -> String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let recorded = Arc::clone(recorded);
@@ -31,7 +31,7 @@ fn server(recorded: &Recorded, serve: fn(TcpStream) -> String) -> u16 {
 }
 
 /// Answers one HTTP request. Returns its first line, its secrets and its body.
-fn http(stream: TcpStream) -> String {
+pub fn http(stream: TcpStream) -> String {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let (mut head, mut length, mut kept) = (String::new(), 0, String::new());
     reader.read_line(&mut head).unwrap();

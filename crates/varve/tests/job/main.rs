@@ -18,6 +18,7 @@ mod copy;
 mod daily;
 mod daily_care;
 mod daily_notices;
+mod daily_safety;
 mod forgetting;
 mod formats;
 mod golden;

@@ -111,7 +111,13 @@ impl Case {
             .map_err(|error| NotReplicated::Failed(with_causes(&error)))?;
         let source = ReplicationSource { world: &world, config: &config, log: &log };
         let target = self.second_home.target.shared();
-        let options = ReplicateOptions { segment_bytes: SEGMENT_BYTES, replace, delete_extra_keys: false };
+        // All second homes have the same name, and a new one is empty.
+        let options = ReplicateOptions {
+            segment_bytes: SEGMENT_BYTES,
+            replace,
+            delete_extra_keys: false,
+            recreate: true,
+        };
         let plan = ReplicationPlan::new(source, &target, &options)?;
         let wrong =
             plan.wrong.iter().map(|wrong| &wrong.object).chain(&plan.wrong_settings).cloned().collect();

@@ -32,6 +32,9 @@ use crate::{complaint, moment, say, show, signals};
 
 /// The time between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(200);
+/// A running job asks for the state of the network each time that it has asked for that of the
+/// power supply this often: every ten seconds.
+const NETWORK_EVERY: u32 = 10;
 /// A longer message of a job is cut.
 const MESSAGE_CHARS_MAX: usize = 4_000;
 
@@ -515,11 +518,14 @@ impl DailyRun<'_> {
         let all = [store_options(job.store)?, arguments.to_vec()].concat();
         let mut end = JobEnd::new();
         let mut obstacle = None;
+        let mut asked_count = 0_u32;
         let must_end = || {
             // A job that is too late to be postponed is not ended either.
             let last = self.histories.of(job).last_success(RealClock.now());
-            let machine =
-                machine_state(self.system_root, RunConditions { unmetered: false, ..job.conditions });
+            // A program asks for the state of the network. It is started less often.
+            let unmetered = job.conditions.unmetered && asked_count.is_multiple_of(NETWORK_EVERY);
+            asked_count = asked_count.wrapping_add(1);
+            let machine = machine_state(self.system_root, RunConditions { unmetered, ..job.conditions });
             let reason = job.conditions.reason_to_end(machine, last, RealClock.now());
             obstacle = reason.filter(|_| !self.is_by_hand);
             obstacle.is_some()

@@ -1,25 +1,23 @@
 //! `varve status`: the promises of a configuration, judged from the archive.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use varve_archive::Archive;
 use varve_block::with_causes;
-use varve_daily::{
-    HeldSnapshots, JudgeContext, OpenStoreView, ReplicaView, StatusReport, StoreView, judge_store,
-    snapshot_facts, unread_files,
-};
+use varve_daily::{JudgeContext, OpenStoreView, StatusReport, StoreView, judge_store, unread_files};
 use varve_notify::promise_value;
 use varve_session::{CommandSession, StoreLocation};
 use varve_watch::{
-    ConfiguredReplica, ConfiguredStore, JudgedPromise, PromiseKind, PromiseState, show_time_span,
+    ConfiguredStore, DailyConfig, JudgedPromise, PromiseKind, PromiseState, SourceWhat, show_time_span,
 };
 use varve_world::{Clock, RealClock};
 
 use super::config_file::{LoadedConfig, has_usual_file};
 use super::job_history::Histories;
 use super::open_store;
+use super::replica_views;
 use super::state_folder::StateFolder;
 use super::status_metrics;
 use crate::arguments::StatusArgs;
@@ -97,10 +95,20 @@ fn view(
     // Replicas are opened only to be judged.
     let is_judged = loaded.config.promises.replica_within.is_some();
     let own = loaded.config.replicas.iter().filter(|(_, replica)| is_judged && replica.of == name);
-    let replicas: BTreeMap<_, _> =
-        own.map(|(name, replica)| (name.clone(), replica_view(&session, histories, name, replica))).collect();
+    let replicas = replica_views::look(&session, histories, own);
     let unread = unread_files(&loaded.config, &loaded.host, name, &archive, &facts);
-    StoreView::Open(Box::new(OpenStoreView { facts, unread, free_bytes: free_bytes(&session), replicas }))
+    let (free_bytes, empty_sources) = (free_bytes(&session), empty_sources(&loaded.config));
+    StoreView::Open(Box::new(OpenStoreView { facts, unread, free_bytes, empty_sources, replicas }))
+}
+
+/// Returns the sources whose folder has no entries now.
+fn empty_sources(config: &DailyConfig) -> BTreeSet<String> {
+    let is_empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    let folders = config.sources.iter().filter_map(|(name, source)| match &source.what {
+        SourceWhat::Folder(path) => Some((name, path)),
+        _ => None,
+    });
+    folders.filter(|(_, path)| is_empty(path)).map(|(name, _)| name.clone()).collect()
 }
 
 /// Returns the free bytes of the store's file system; `None` at a server.
@@ -108,27 +116,6 @@ pub fn free_bytes(session: &CommandSession) -> Option<Result<u64, String>> {
     let Ok(StoreLocation::Folder(folder)) = session.home() else { return None };
     let free = rustix::fs::statvfs(&folder);
     Some(free.map(|free| free.f_bavail.saturating_mul(free.f_frsize)).map_err(|error| error.to_string()))
-}
-
-fn replica_view(
-    session: &CommandSession,
-    histories: &Histories,
-    name: &str,
-    replica: &ConfiguredReplica,
-) -> ReplicaView {
-    let opened = session
-        .read_store_at(Path::new(&replica.at))
-        .and_then(|store| Ok(snapshot_facts(&Archive::open(store)?)));
-    match opened {
-        Ok(there) => {
-            let held = HeldSnapshots::Exactly(there.into_iter().map(|snapshot| snapshot.id).collect());
-            ReplicaView { held, error: None }
-        }
-        Err(error) => {
-            let held = histories.replica_state(name).map_or(HeldSnapshots::Unknown, HeldSnapshots::UpTo);
-            ReplicaView { held, error: Some(with_causes(error.as_ref())) }
-        }
-    }
 }
 
 fn print(invocation: &Invocation, state: &StateFolder, promise: &JudgedPromise) {

@@ -122,7 +122,12 @@ fn options(args: &ReplicateArgs) -> Result<ReplicateOptions> {
     }
     let replace = args.replaced.iter().map(|name| FileName::new(name)).collect::<Result<_, _>>()?;
     let delete_extra_keys = args.delete_extra_keys;
-    Ok(ReplicateOptions { segment_bytes: args.segment_size, replace, delete_extra_keys })
+    Ok(ReplicateOptions {
+        segment_bytes: args.segment_size,
+        replace,
+        delete_extra_keys,
+        recreate: args.recreate,
+    })
 }
 
 /// Sets `is_up_to_date` once everything is uploaded, before anything is removed.
@@ -200,7 +205,7 @@ fn report_plan(
     text: &str,
 ) -> CommandOutcome {
     let mut outcome = CommandOutcome::Done;
-    if plan.lost_there.is_some() {
+    if plan.lost_there.is_some() && !args.recreate {
         remark!(
             "varve: {text} is older than when this machine last saw it: it was emptied, put back to an older state, or changed. The missing objects are uploaded again"
         );

@@ -24,6 +24,9 @@ pub(super) struct ReplicationRun<'a> {
 pub(super) fn replication_hint(error: &ReplicateError) -> Option<&'static str> {
     match error {
         ReplicateError::Open(error) => replica_hint(error),
+        ReplicateError::Emptied => {
+            Some("mount the disk, or correct the address; --recreate makes a new copy")
+        }
         ReplicateError::ForeignConfig => Some(PUT_CONFIG),
         ReplicateError::Ahead { .. } => {
             Some("`varve clone TARGET FOLDER` brings the newer state into another folder")

@@ -1,6 +1,7 @@
 //! `varve snapshot`
 
 mod dry_run;
+mod emptied_source;
 mod new_and_changed;
 mod source_selection;
 
@@ -60,6 +61,9 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
         let not_archived = || format!("{} was not archived", source.display());
         let chosen =
             source_form::choose(args, source, &request, taker.snapshots()).with_context(not_archived)?;
+        if chosen.form == SourceForm::Folder && !args.allow_empty {
+            emptied_source::refuse(source, &request, taker.snapshots()).with_context(not_archived)?;
+        }
         let shown = ShownProgress::start(&request.name, &progress, invocation.quiet || invocation.json);
         let next =
             NextSource { source, chosen: &chosen, selected, request, progress: &progress, shown: &shown };

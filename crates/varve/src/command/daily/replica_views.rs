@@ -1,0 +1,82 @@
+//! Looks at replicas, all at the same time, and for a bounded time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use varve_archive::Archive;
+use varve_block::{FailureKind, with_causes};
+use varve_daily::{ReplicaView, snapshot_facts};
+use varve_session::{CommandSession, failure_kinds, target};
+use varve_watch::ConfiguredReplica;
+
+use super::job_history::Histories;
+
+/// The time after which a replica that has not answered is judged by what earlier runs saw.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks at the replicas of a store. `histories` has the state of those that are away now.
+#[expect(clippy::disallowed_methods, reason = "servers are awaited in real time")]
+pub fn look<'a>(
+    session: &CommandSession,
+    histories: &Histories,
+    replicas: impl Iterator<Item = (&'a String, &'a ConfiguredReplica)>,
+) -> BTreeMap<String, ReplicaView> {
+    let (sender, receiver) = mpsc::channel();
+    let silent = format!("it has not answered within {} s", PATIENCE.as_secs());
+    let mut views = BTreeMap::new();
+    for (name, replica) in replicas {
+        let known = histories.replica_state(name);
+        views.insert(
+            name.clone(),
+            ReplicaView { is_silent: true, ..ReplicaView::closed(known, silent.clone()) },
+        );
+        let (sender, session) = (sender.clone(), session.clone());
+        let (name, at) = (name.clone(), replica.at.clone());
+        // A thread that waits for a dead server is left to the end of the process.
+        std::thread::spawn(move || {
+            let view = match open(&session, &at) {
+                Ok(view) => view,
+                Err(error) => {
+                    let is_gone = holds_no_copy(&at, &error);
+                    ReplicaView { is_gone, ..ReplicaView::closed(known, with_causes(error.as_ref())) }
+                }
+            };
+            // The receiver is gone once the patience has ended.
+            let _ = sender.send((name, view));
+        });
+    }
+    drop(sender);
+    let until = Instant::now() + PATIENCE;
+    while let Ok((name, view)) = receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        views.insert(name, view);
+    }
+    views
+}
+
+fn open(session: &CommandSession, at: &str) -> Result<ReplicaView> {
+    if lacks_copy(at) {
+        return Err(anyhow!("{at} holds no replica"));
+    }
+    let archive = Archive::open(session.read_store_at(Path::new(at))?)?;
+    Ok(ReplicaView::open(snapshot_facts(&archive).into_iter().map(|snapshot| snapshot.id).collect()))
+}
+
+/// Reports whether the place of a replica can be reached, and holds no copy.
+fn holds_no_copy(at: &str, error: &anyhow::Error) -> bool {
+    match target::folder_of(at) {
+        Some(_) => lacks_copy(at),
+        None => failure_kinds(error.as_ref()).any(|kind| kind == FailureKind::NotAStore),
+    }
+}
+
+/// Reports whether a folder could hold a copy and does not. A replication makes the folder, but not
+/// its parent.
+fn lacks_copy(at: &str) -> bool {
+    target::folder_of(at).is_some_and(|folder| {
+        let has_place = folder.is_dir() || folder.parent().is_some_and(Path::is_dir);
+        has_place && folder.join("replica.toml").symlink_metadata().is_err()
+    })
+}
