@@ -205,7 +205,8 @@ fn only_the_program_speaks_with_people() {
 
 #[test]
 fn names_say_what_is_inside() {
-    let kept = ["crates", "fuzz", "rosetta", "script", "bench"].map(|folder| root().join(folder));
+    let kept =
+        ["crates", "fuzz", "rosetta", "script", "bench", "packaging"].map(|folder| root().join(folder));
     let all = kept.iter().filter(|folder| folder.is_dir()).flat_map(|folder| everything_below(folder));
     let empty = all.filter(|path| {
         path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| EMPTY_NAMES.contains(&stem))

@@ -129,7 +129,8 @@ fn every_page_is_reachable_from_the_index() {
 /// name. A source may be named by the end of its path.
 #[test]
 fn pages_name_files_that_exist() {
-    const FOLDERS: [&str; 7] = ["bench/", "crates/", "docs/", "fixtures/", "fuzz/", "rosetta/", "script/"];
+    const FOLDERS: [&str; 8] =
+        ["bench/", "crates/", "docs/", "fixtures/", "fuzz/", "packaging/", "rosetta/", "script/"];
     let sources = everything_below(&root().join("crates"));
     let mut findings = Vec::new();
     let mut path_count = 0;
@@ -162,7 +163,8 @@ fn pages_name_files_that_exist() {
 /// A source that sends its reader to a page names one that exists.
 #[test]
 fn sources_name_pages_that_exist() {
-    let folders = ["bench", "crates", "fuzz", "rosetta", "script"].map(|folder| root().join(folder));
+    let folders =
+        ["bench", "crates", "fuzz", "packaging", "rosetta", "script"].map(|folder| root().join(folder));
     let files = folders.iter().flat_map(|folder| everything_below(folder));
     let is_source = |path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str());

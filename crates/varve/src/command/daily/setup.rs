@@ -20,6 +20,8 @@ use crate::outcome::CommandOutcome;
 
 /// A key file has as many random bytes.
 const KEY_BYTES: usize = 32;
+/// The folder of the units that packages install.
+const UNITS: &str = "/usr/lib/systemd";
 /// A longer file holds no answers.
 const ANSWERS_BYTES_MAX: u64 = 1 << 20;
 const QUESTIONS: [(&str, &str, &str); 5] = [
@@ -76,11 +78,21 @@ pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> 
     }
     program(&["key", "export"])?;
     if !invocation.quiet {
-        say!(
-            "\nNow `varve run` takes the first snapshot. A timer that calls it takes the next ones: \"The timer\" in docs/guide/daily.md has one for systemd."
-        );
+        say!("\nNow `varve run` takes the first snapshot. {}", next_ones(Path::new(UNITS)));
     }
     Ok(CommandOutcome::Done)
+}
+
+/// Says how the snapshots after the first one are taken. The package for Debian has a timer.
+fn next_ones(units: &Path) -> String {
+    let is_root = rustix::process::geteuid().is_root();
+    let (folder, systemctl) = if is_root { ("system", "systemctl") } else { ("user", "systemctl --user") };
+    match units.join(folder).join("varve.timer").exists() {
+        true => format!("`{systemctl} enable --now varve.timer` takes the next ones."),
+        false => "A timer that calls it takes the next ones: \"The timer\" in docs/guide/daily.md has one \
+                  for systemd."
+            .to_owned(),
+    }
 }
 
 /// Runs this program on the new store.
