@@ -125,7 +125,7 @@ impl DataShape {
         self.block_bytes * self.stored_share
     }
 
-    fn frame_bytes(&self) -> f64 {
+    pub(crate) fn frame_bytes(&self) -> f64 {
         let is_lonely = self.stored_share > engine::INCOMPRESSIBLE_SHARE;
         let goal = if is_lonely { engine::LONELY_FRAME_BYTES } else { engine::FRAME_BYTES };
         goal.max(self.block_bytes)
@@ -142,8 +142,23 @@ impl DataShape {
     }
 }
 
+/// The cost of one block, by the disk that bears it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SplitCost {
+    /// The arenas, and the processor.
+    pub log: CaseCost,
+    /// The files of an index on disk.
+    pub index: CaseCost,
+}
+
 /// Returns the cost of one block for an engine in one of the six cases.
 pub(crate) fn cost(engine: Engine, case: Case, shape: &DataShape) -> CaseCost {
+    let split = split_cost(engine, case, shape);
+    split.index + split.log
+}
+
+/// Returns the cost of one block, with the index on disk apart.
+pub(crate) fn split_cost(engine: Engine, case: Case, shape: &DataShape) -> SplitCost {
     let page_bytes = engine::PAGE_BLOCKS.min(shape.arena_blocks()) * engine::PAGE_ENTRY_BYTES;
     let page = CaseCost { seeks: 1.0, read_bytes: page_bytes, ..CaseCost::default() };
     let page_of_many = CaseCost {
@@ -153,21 +168,26 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &DataShape) -> CaseCost {
     };
     let is_on_disk = engine.index == IndexKind::Disk;
     let by_value = engine.by_value;
+    let nothing = CaseCost::default();
+    let only_log = |log| SplitCost { log, index: nothing };
     // One page of the index. The neighbours of the block come in only if look-ups continue near it.
-    let look_up = if is_on_disk {
-        CaseCost { seeks: 1.0, read_bytes: engine::INDEX_PAGE_BYTES, ..CaseCost::default() }
-    } else {
-        CaseCost::default()
+    let look_up = match is_on_disk {
+        true => CaseCost { seeks: 1.0, read_bytes: engine::INDEX_PAGE_BYTES, ..nothing },
+        false => nothing,
     };
-    let look_up_of_many = if is_on_disk {
-        CaseCost {
-            seeks: 2.0 / shape.neighbours(),
-            read_bytes: engine::INDEX_PAGE_BYTES / shape.neighbours() + engine::PAGE_ENTRY_BYTES,
-            ..CaseCost::default()
+    // One page of the index and one directory, for all their neighbours.
+    let look_up_of_many = match is_on_disk {
+        true => {
+            let seeks = 1.0 / shape.neighbours();
+            let read_bytes = engine::INDEX_PAGE_BYTES / shape.neighbours();
+            SplitCost {
+                log: CaseCost { seeks, read_bytes: engine::PAGE_ENTRY_BYTES, ..nothing },
+                index: CaseCost { seeks, read_bytes, ..nothing },
+            }
         }
-    } else {
-        CaseCost::default()
+        false => only_log(nothing),
     };
+    let and_log = |split: SplitCost, log| SplitCost { log: split.log + log, ..split };
     // The table of a clump, and the one frame with the block.
     let single = CaseCost {
         seeks: 2.0,
@@ -183,28 +203,28 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &DataShape) -> CaseCost {
     };
     let hashed = CaseCost { worked_bytes: shape.block_bytes, ..CaseCost::default() };
     match (case, by_value) {
-        (Case::OutOfOrderRead, false) => look_up + single,
-        (Case::OutOfOrderRead, true) => single,
-        (Case::SequentialRead, false) => look_up_of_many + in_a_row,
-        (Case::SequentialRead, true) => in_a_row,
+        (Case::OutOfOrderRead, false) => SplitCost { log: single, index: look_up },
+        (Case::OutOfOrderRead, true) => only_log(single),
+        (Case::SequentialRead, false) => and_log(look_up_of_many, in_a_row),
+        (Case::SequentialRead, true) => only_log(in_a_row),
         // A directory page confirms that the block is where the index says.
-        (Case::OutOfOrderDuplicate, false) => look_up + page + hashed,
-        (Case::OutOfOrderDuplicate, true) => look_up + page + single + hashed,
-        (Case::NearDuplicate, false) => hashed,
-        (Case::NearDuplicate, true) => single + hashed,
-        (Case::SequentialDuplicate, false) if is_on_disk => look_up_of_many + hashed,
-        (Case::SequentialDuplicate, false) => page_of_many + hashed,
+        (Case::OutOfOrderDuplicate, false) => SplitCost { log: page + hashed, index: look_up },
+        (Case::OutOfOrderDuplicate, true) => SplitCost { log: page + single + hashed, index: look_up },
+        (Case::NearDuplicate, false) => only_log(hashed),
+        (Case::NearDuplicate, true) => only_log(single + hashed),
+        (Case::SequentialDuplicate, false) if is_on_disk => and_log(look_up_of_many, hashed),
+        (Case::SequentialDuplicate, false) => only_log(page_of_many + hashed),
         // The measured processor time of a block includes the comparison.
-        (Case::SequentialDuplicate, true) => look_up_of_many + in_a_row,
+        (Case::SequentialDuplicate, true) => and_log(look_up_of_many, in_a_row),
         (Case::FreshWrite, _) => {
-            let append = CaseCost {
+            let log = CaseCost {
                 seeks: 0.0,
                 read_bytes: 0.0,
                 written_bytes: shape.stored_bytes() + engine::PAGE_ENTRY_BYTES,
                 worked_bytes: shape.block_bytes,
             };
             if !is_on_disk {
-                return append;
+                return only_log(log);
             }
             // Each full buffer causes one pass that reads and writes the whole file of entries.
             let buffered = (shape.index_memory * engine::BUFFER_SHARE / engine::BUFFER_ENTRY_BYTES).max(1.0);
@@ -214,7 +234,9 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &DataShape) -> CaseCost {
                 read_bytes: engine::FILTER_MISSES * engine::INDEX_PAGE_BYTES,
                 ..CaseCost::default()
             };
-            append + mistaken + CaseCost { read_bytes: passed, written_bytes: passed, ..CaseCost::default() }
+            let index =
+                mistaken + CaseCost { read_bytes: passed, written_bytes: passed, ..CaseCost::default() };
+            SplitCost { log, index }
         }
     }
 }

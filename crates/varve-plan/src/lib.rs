@@ -7,21 +7,33 @@
 //! Figure 5). `varve-lab` puts the real engine through the same six cases:
 //! `script/bench --scenarios plan` shows both.
 //!
-//! Read first: `plan.rs` (a prediction for each kind of store), `cost.rs` (the formulas) and
-//! `device.rs` (a disk is measured).
+//! [`study_designs`] asks which hardware to buy: the least-cost design that meets a service level,
+//! and how robust it is, as scc does for clusters (Madhyastha et al. 2012).
+//!
+//! Read first: `plan.rs` (a prediction for each kind of store), `cost.rs` (the formulas),
+//! `device.rs` (a disk is measured) and `design.rs` (hardware is chosen).
 //!
 //! Invariant: a prediction is a pure function of its input, and names its formulas.
 //!
 //! Measuring a device is an edge of the house: it uses threads and the system clock.
 
+mod chart;
 mod cost;
+mod design;
 mod device;
 mod engine;
+mod example;
 mod plan;
 
 pub use cost::{Case, CaseCost};
+pub use design::{
+    AttributeRange, CoreType, CostPart, DatasetFlip, DesignStudy, DriveType, HardwareTable, LevelCurve,
+    LevelObstacle, LevelPoint, MemoryType, PlanInputError, PriceFlip, ServerType, ServiceLevel, StoreDesign,
+    StoreNeeds, WorkloadProfile, study_designs,
+};
 pub use device::{DeviceFigures, DeviceRow, MeasureDeviceError, measure_device};
 pub use engine::Engine;
+pub use example::Example;
 pub use plan::{
     CaseForecast, Forecast, Misfit, Processor, Requirements, StorePlan, plan, shared_fingerprints,
 };

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_index::FINGERPRINT_BITS_MIN;
 use varve_log::GRANULE_BYTES;
@@ -15,13 +15,13 @@ use crate::device::DeviceFigures;
 use crate::engine::Engine;
 
 /// Bytes of an entry of the index in memory, including all overhead (`cargo bench -p varve-index`).
-const MEMORY_ENTRY_BYTES: f64 = 9.0;
+pub(crate) const MEMORY_ENTRY_BYTES: f64 = 9.0;
 /// Bytes of a block in the filter of an index on disk.
-const FILTER_ENTRY_BYTES: f64 = 2.0;
+pub(crate) const FILTER_ENTRY_BYTES: f64 = 2.0;
 /// Average number of entries in a segment of the index in memory.
 const SEGMENT_BLOCKS: f64 = 16_384.0;
 /// Memory of a process, in bytes, without its index.
-const PROCESS_BYTES: f64 = 200e6;
+pub(crate) const PROCESS_BYTES: f64 = 200e6;
 
 /// The requirements for the store.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -57,7 +57,8 @@ pub enum Misfit {
 }
 
 /// The speed of the processor, in bytes of blocks per second.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Processor {
     /// New blocks: hashing, compression and encryption.
     pub put: f64,
@@ -148,7 +149,7 @@ impl Processor {
     }
 
     /// Returns the processing rate of an engine in a case.
-    fn rate(&self, engine: Engine, case: Case) -> f64 {
+    pub(crate) fn rate(&self, engine: Engine, case: Case) -> f64 {
         match case {
             Case::OutOfOrderRead | Case::SequentialRead => self.get,
             Case::FreshWrite => self.put,

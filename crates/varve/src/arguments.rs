@@ -46,7 +46,7 @@ pub use daily::{
 pub use drill::DrillArgs;
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use optimize::OptimizeArgs;
-pub use plan::PlanArgs;
+pub use plan::{ExampleChoice, PlanArgs};
 pub use publish::{LayoutChoice, MachineChoice, ProfileChoice, ProfileCommand, PublishArgs};
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use replicas::{CloneArgs, ReplicateArgs};

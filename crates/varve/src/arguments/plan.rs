@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
+use varve_plan::Example;
 
 use super::value::{
     Sizes, parse_any_share, parse_block_sizes, parse_index_memory, parse_interval, parse_share, parse_size,
@@ -17,15 +18,18 @@ Examples:
   varve plan --disk-size 500G --stored 40% --duplicates 98%
   varve plan --disk-size 1T..8T --block-size 8K,16K,64K --memory 2G
                                                         a table of all these settings, the least memory first
-  varve plan --disk-size 32G --block-size 4K --collision-interval 1000 --empty-memory 1M";
+  varve plan --disk-size 32G --block-size 4K --collision-interval 1000 --empty-memory 1M
+  varve plan --example workload > workload.toml         files to start from
+  varve plan --workload workload.toml --devices devices.toml --sla sla.toml
+                                                        the cheapest hardware that is fast enough";
 
 /// The requirements for the store.
 #[derive(Debug, Clone, Args)]
 pub struct PlanArgs {
     /// The disk space for the store; several sizes (1T,3T) or a range that doubles (1T..8T) give a
     /// table
-    #[arg(long, value_name = "BYTES", value_parser = parse_sizes)]
-    pub disk_size: Sizes,
+    #[arg(long, value_name = "BYTES", value_parser = parse_sizes, required_unless_present_any = ["workload", "example"])]
+    pub disk_size: Option<Sizes>,
 
     /// The average block size; also several (4K,8K), or a range (4K..64K)
     #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_block_sizes)]
@@ -71,4 +75,68 @@ pub struct PlanArgs {
     /// Without --device: the number of random reads that the disk does in a second
     #[arg(long, value_name = "COUNT", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..))]
     pub places: u32,
+
+    /// Find the cheapest hardware that keeps this workload; with --devices and --sla
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["devices", "sla"], conflicts_with_all = OF_ONE_DISK, help_heading = HARDWARE)]
+    pub workload: Option<PathBuf>,
+
+    /// The hardware to choose from, with its prices
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "workload", help_heading = HARDWARE)]
+    pub devices: Option<PathBuf>,
+
+    /// The required speed, and the number of years
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "workload", help_heading = HARDWARE)]
+    pub sla: Option<PathBuf>,
+
+    /// Draw the cost against the required speed into this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "workload", help_heading = HARDWARE)]
+    pub svg: Option<PathBuf>,
+
+    /// Print an example of an input file
+    #[arg(long, value_name = "FILE", value_enum, conflicts_with_all = OF_ONE_DISK, conflicts_with = "workload", help_heading = HARDWARE)]
+    pub example: Option<ExampleChoice>,
+}
+
+/// The heading of the arguments that choose hardware.
+const HARDWARE: &str = "Choosing hardware";
+
+/// The arguments of a plan for one disk.
+const OF_ONE_DISK: [&str; 12] = [
+    "disk_size",
+    "block_size",
+    "stored",
+    "duplicates",
+    "memory",
+    "index_memory",
+    "collision_interval",
+    "empty_memory",
+    "device",
+    "read_rate",
+    "write_rate",
+    "places",
+];
+
+/// An input file to start from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExampleChoice {
+    /// The data, its changes and its uses
+    Workload,
+    /// Hardware of 2026 with prices
+    Devices,
+    /// The hardware of scc's article, 2012
+    #[value(name = "devices-2012")]
+    Devices2012,
+    /// The required speed, and the number of years
+    Sla,
+}
+
+impl ExampleChoice {
+    pub fn example(self) -> Example {
+        match self {
+            Self::Workload => Example::Workload,
+            Self::Devices => Example::Devices,
+            Self::Devices2012 => Example::Devices2012,
+            Self::Sla => Example::Sla,
+        }
+    }
 }

@@ -1,4 +1,5 @@
 //! Sizing a machine for a store.
 
 pub mod bench;
+mod design;
 pub mod plan;

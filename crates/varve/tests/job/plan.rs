@@ -88,3 +88,55 @@ fn what_makes_no_plan_is_said() {
     assert!(said.contains("there is no folder") && said.contains("nowhere"), "{said}");
     assert!(!said.contains("measured in"), "{said}");
 }
+
+/// Writes the examples, and returns the arguments that name them.
+fn examples(sandbox: &Sandbox, devices: &str) -> Vec<String> {
+    let mut words = vec!["plan".to_owned()];
+    for (option, example) in [("--workload", "workload"), ("--devices", devices), ("--sla", "sla")] {
+        let file = sandbox.arg(&format!("{example}.toml"));
+        fs::write(&file, sandbox.ok(["plan", "--example", example])).unwrap();
+        words.extend([option.to_owned(), file]);
+    }
+    words
+}
+
+#[test]
+fn hardware_is_chosen_by_cost() {
+    let sandbox = Sandbox::empty();
+    for devices in ["devices", "devices-2012"] {
+        let mut words = examples(&sandbox, devices);
+        let picture = sandbox.arg("cost.svg");
+        words.extend(["--svg".to_owned(), picture.clone()]);
+        #[expect(clippy::disallowed_methods, reason = "a test measures itself")]
+        let started = std::time::Instant::now();
+        let shown = sandbox.ok(&words);
+        assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+        for part in
+            ["The cheapest design is a store by hash", "snapshot_hours", "look_ms", "FLIPS AT", "LOWEST"]
+        {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert!(fs::read_to_string(&picture).unwrap().starts_with("<svg "));
+        let study = &sandbox.json(&words)[0]["study"];
+        let best = &study["best"];
+        let parts = best["parts"].as_array().unwrap().iter().map(|part| part["cost"].as_f64().unwrap());
+        assert!((parts.sum::<f64>() - best["cost"].as_f64().unwrap()).abs() < 1e-6, "{best}");
+        assert!(best["snapshot_hours"].as_f64().unwrap() <= 6.0 && best["look_ms"].as_f64().unwrap() <= 40.0);
+        assert_eq!(study["curves"].as_array().unwrap().len(), 3);
+        let other = study["others"][0]["cost"].as_f64().unwrap();
+        assert!(other >= best["cost"].as_f64().unwrap());
+    }
+    let mut words = examples(&sandbox, "devices");
+    let sla = words.last().unwrap().clone();
+    fs::write(&sla, fs::read_to_string(&sla).unwrap().replace("look_ms = 40", "look_ms = 0.001")).unwrap();
+    let none = sandbox.run(&words);
+    assert_eq!(none.code, Some(1));
+    assert!(String::from_utf8_lossy(&none.stdout).contains("Without look_ms the cheapest one costs"));
+    fs::write(&sla, "years = 3").unwrap();
+    let said = sandbox.fails(1, &words);
+    assert!(said.contains("varve plan --example sla") && said.contains("snapshot_hours"), "{said}");
+    words.extend(["--memory".to_owned(), "1G".to_owned()]);
+    sandbox.fails(2, &words);
+    sandbox.fails(2, ["plan", "--workload", &sla]);
+    sandbox.fails(2, ["plan", "--svg", &sla, "--disk-size", "1T"]);
+}

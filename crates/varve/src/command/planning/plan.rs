@@ -9,6 +9,7 @@ use varve_plan::{Case, DeviceFigures, Forecast, Processor, Requirements, StorePl
 use varve_session::UsageError;
 use varve_world::RealClock;
 
+use super::design;
 use crate::arguments::PlanArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -20,6 +21,9 @@ const DEVICE_FILE_BYTES_MAX: u64 = 1 << 20;
 const PLANS_MAX: usize = 256;
 
 pub fn run(invocation: &Invocation, args: &PlanArgs) -> Result<CommandOutcome> {
+    if args.example.is_some() || args.workload.is_some() {
+        return design::run(invocation, args);
+    }
     let device = match &args.device {
         Some(file) => read_device(file)?,
         #[expect(clippy::cast_precision_loss, reason = "a rate has few digits")]
@@ -45,7 +49,8 @@ pub fn run(invocation: &Invocation, args: &PlanArgs) -> Result<CommandOutcome> {
 
 /// Makes a plan for each combination of the requested sizes.
 fn plans(args: &PlanArgs, device: &DeviceFigures) -> Result<Vec<StorePlan>> {
-    let (disks, blocks) = (&args.disk_size.0, &args.block_size.0);
+    let disks = args.disk_size.as_ref().map_or(&[][..], |sizes| &sizes.0);
+    let blocks = &args.block_size.0;
     if disks.len().saturating_mul(blocks.len()) > PLANS_MAX {
         return Err(UsageError(format!("these are more than {PLANS_MAX} settings: give fewer sizes")).into());
     }
