@@ -12,7 +12,7 @@ const BOTTOM: f64 = 44.0;
 const COLOURS: [&str; 6] = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#7f7f7f"];
 
 /// A line of a panel.
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     pub name: String,
     pub points: Vec<(f64, f64)>,
     /// True if a value holds until the next point.
@@ -20,7 +20,7 @@ pub(crate) struct Line {
 }
 
 /// One drawing with axes.
-pub(crate) struct Panel {
+pub(crate) struct ChartPanel {
     pub title: String,
     pub horizontal: String,
     pub vertical: String,
@@ -28,11 +28,11 @@ pub(crate) struct Panel {
     pub is_log: bool,
     /// A value on the horizontal axis that is marked.
     pub mark: Option<f64>,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 /// Draws panels beside each other.
-pub(crate) fn chart(title: &str, panels: &[Panel]) -> String {
+pub(crate) fn chart(title: &str, panels: &[ChartPanel]) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a few panels")]
     let width = WIDTH * panels.len() as f64;
     let mut svg = String::new();
@@ -104,7 +104,7 @@ impl Axis {
     }
 }
 
-fn draw(svg: &mut String, panel: &Panel) {
+fn draw(svg: &mut String, panel: &ChartPanel) {
     let (inner_width, inner_height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
     let _ = writeln!(svg, r#"<text x="{LEFT}" y="20" font-size="12">{}</text>"#, escaped(&panel.title));
     let all = || panel.lines.iter().flat_map(|line| line.points.iter());
@@ -182,7 +182,7 @@ fn short(value: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (size, unit) = units.into_iter().find(|(size, _)| value.abs() >= *size * 0.9999).unwrap_or((1.0, ""));
     let number = value / size;
-    let text = if number.abs() >= 100.0 { format!("{number:.0}") } else { format!("{:.3}", number) };
+    let text = if number.abs() >= 100.0 { format!("{number:.0}") } else { format!("{number:.3}") };
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text}{unit}")
 }
@@ -193,8 +193,9 @@ mod tests {
 
     #[test]
     fn a_picture_is_well_formed_and_keeps_foreign_text_out() {
-        let line = Line { name: "a & b".into(), points: vec![(1.0, 5.0), (100.0, 7.5)], is_stepped: true };
-        let panel = Panel {
+        let line =
+            ChartLine { name: "a & b".into(), points: vec![(1.0, 5.0), (100.0, 7.5)], is_stepped: true };
+        let panel = ChartPanel {
             title: "<script>".into(),
             horizontal: "hours".into(),
             vertical: "cost".into(),
@@ -202,7 +203,7 @@ mod tests {
             mark: Some(10.0),
             lines: vec![line],
         };
-        let empty = Panel { lines: Vec::new(), title: "none".into(), mark: None, ..panel_like() };
+        let empty = ChartPanel { lines: Vec::new(), title: "none".into(), mark: None, ..panel_like() };
         let svg = chart("t", &[panel, empty]);
         assert!(svg.contains("&lt;script&gt;") && !svg.contains("<script>"), "{svg}");
         assert!(svg.contains("a &amp; b") && svg.contains("no design meets this"), "{svg}");
@@ -210,8 +211,8 @@ mod tests {
         assert!(svg.contains(">10<") && svg.contains(">100<"), "ticks at powers of ten: {svg}");
     }
 
-    fn panel_like() -> Panel {
-        Panel {
+    fn panel_like() -> ChartPanel {
+        ChartPanel {
             title: String::new(),
             horizontal: String::new(),
             vertical: String::new(),

@@ -17,9 +17,7 @@ mod study;
 
 pub use candidate::{CostPart, StoreDesign};
 pub use demand::StoreNeeds;
-pub use inputs::{
-    CoreType, DriveType, HardwareTable, MemoryType, PlanInputError, ServerType, ServiceLevel, WorkloadProfile,
-};
+pub use inputs::{CoreType, DriveType, HardwareTable, MemoryType, ServerType, ServiceLevel, WorkloadProfile};
 pub use study::{
     AttributeRange, DatasetFlip, DesignStudy, LevelCurve, LevelObstacle, LevelPoint, PriceFlip, study_designs,
 };

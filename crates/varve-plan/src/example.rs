@@ -11,6 +11,8 @@ pub enum Example {
     Devices2012,
     /// A service level.
     Sla,
+    /// The costs of keeping an archive.
+    Endowment,
 }
 
 impl Example {
@@ -22,6 +24,7 @@ impl Example {
             Self::Devices => include_str!("../inputs/devices-2026.toml"),
             Self::Devices2012 => include_str!("../inputs/devices-2012.toml"),
             Self::Sla => include_str!("../inputs/sla.toml"),
+            Self::Endowment => include_str!("../inputs/endowment.toml"),
         }
     }
 }

@@ -8,7 +8,9 @@
 //! `script/bench --scenarios plan` shows both.
 //!
 //! [`study_designs`] asks which hardware to buy: the least-cost design that meets a service level,
-//! and how robust it is, as scc does for clusters (Madhyastha et al. 2012).
+//! and how robust it is, as scc does for clusters (Madhyastha et al. 2012). [`endow`] asks for the
+//! money that keeps an archive for many years. A [`BlockSizeCounter`] reads data once, and counts the
+//! blocks that a store of each block size would have.
 //!
 //! Read first: `plan.rs` (a prediction for each kind of store), `cost.rs` (the formulas),
 //! `device.rs` (a disk is measured) and `design.rs` (hardware is chosen).
@@ -17,23 +19,29 @@
 //!
 //! Measuring a device is an edge of the house: it uses threads and the system clock.
 
+mod block_sizes;
 mod chart;
 mod cost;
 mod design;
 mod device;
+mod endowment;
 mod engine;
 mod example;
+mod input;
 mod plan;
 
+pub use block_sizes::{BlockSizeCounter, BlockSizeRow, BlockSizeStudy, MergeWay};
 pub use cost::{Case, CaseCost};
 pub use design::{
     AttributeRange, CoreType, CostPart, DatasetFlip, DesignStudy, DriveType, HardwareTable, LevelCurve,
-    LevelObstacle, LevelPoint, MemoryType, PlanInputError, PriceFlip, ServerType, ServiceLevel, StoreDesign,
-    StoreNeeds, WorkloadProfile, study_designs,
+    LevelObstacle, LevelPoint, MemoryType, PriceFlip, ServerType, ServiceLevel, StoreDesign, StoreNeeds,
+    WorkloadProfile, study_designs,
 };
 pub use device::{DeviceFigures, DeviceRow, MeasureDeviceError, measure_device};
+pub use endowment::{ArchiveCosts, CopyPlace, CopyScheme, Endowment, EndowmentRuns, SchemeOutcome, endow};
 pub use engine::Engine;
 pub use example::Example;
+pub use input::PlanInputError;
 pub use plan::{
     CaseForecast, Forecast, Misfit, Processor, Requirements, StorePlan, plan, shared_fingerprints,
 };

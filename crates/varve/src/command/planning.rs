@@ -2,4 +2,6 @@
 
 pub mod bench;
 mod design;
+mod endowment;
+mod input_file;
 pub mod plan;

@@ -30,6 +30,7 @@ mod main_job;
 mod names;
 mod optimize;
 mod plan;
+mod planning_page;
 mod printed;
 mod prune;
 mod publishing;

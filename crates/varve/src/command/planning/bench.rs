@@ -1,5 +1,6 @@
 //! `varve bench`
 
+mod chunks;
 mod device;
 mod venti;
 
@@ -12,6 +13,7 @@ use crate::outcome::CommandOutcome;
 pub fn run(invocation: &Invocation, args: &BenchCommand) -> Result<CommandOutcome> {
     match args {
         BenchCommand::Venti(args) => venti::run(invocation, args),
+        BenchCommand::Chunks(args) => chunks::run(invocation, args),
         BenchCommand::Device(args) => device::run(invocation, args),
     }
 }

@@ -1,26 +1,22 @@
 //! `varve plan --workload`: the cheapest hardware for a workload.
 
-use std::fs;
 use std::num::NonZero;
-use std::path::Path;
 use std::thread::available_parallelism;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
 use varve_plan::{
-    AttributeRange, DesignStudy, HardwareTable, LevelCurve, PlanInputError, Processor, ServiceLevel,
-    StoreDesign, WorkloadProfile, study_designs,
+    AttributeRange, DesignStudy, HardwareTable, LevelCurve, Processor, ServiceLevel, StoreDesign,
+    WorkloadProfile, study_designs,
 };
 use varve_session::UsageError;
 use varve_world::RealClock;
 
+use super::input_file::{read, write_picture};
 use crate::arguments::PlanArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::{say, show};
-
-/// Upper bound on the length of an input file.
-const INPUT_BYTES_MAX: u64 = 1 << 20;
 
 pub fn run(invocation: &Invocation, args: &PlanArgs) -> Result<CommandOutcome> {
     if let Some(choice) = args.example {
@@ -39,26 +35,12 @@ pub fn run(invocation: &Invocation, args: &PlanArgs) -> Result<CommandOutcome> {
     let level = read(sla, "sla", ServiceLevel::parse)?;
     let processor = workload.processor.unwrap_or_else(|| measured_core(workload.block_bytes));
     let study = study_designs(&workload, &table, &level, &processor);
-    if let Some(file) = &args.svg {
-        fs::write(file, study.svg())
-            .with_context(|| format!("{}: cannot write the picture", file.display()))?;
-    }
+    write_picture(args.svg.as_deref(), || study.svg())?;
     match invocation.json {
         true => say::record("design_study", json!({ "study": study })),
         false => print(&study),
     }
     Ok(if study.best.is_some() { CommandOutcome::Done } else { CommandOutcome::Failed })
-}
-
-/// Reads an input file, of which `varve plan --example` prints one.
-fn read<T>(file: &Path, example: &str, parse: fn(&str) -> Result<T, PlanInputError>) -> Result<T> {
-    let place = || file.display().to_string();
-    let length = fs::metadata(file).with_context(place)?.len();
-    if length > INPUT_BYTES_MAX {
-        anyhow::bail!("{} is longer than {}", place(), show::bytes(INPUT_BYTES_MAX));
-    }
-    let text = fs::read_to_string(file).with_context(place)?;
-    parse(&text).with_context(|| format!("{}: start from `varve plan --example {example}`", place()))
 }
 
 /// Measures all cores together, and returns the rates of one.
@@ -143,12 +125,18 @@ fn print_best(study: &DesignStudy, best: &StoreDesign) {
 }
 
 fn print_obstacles(study: &DesignStudy) {
+    if study.candidates == 0 {
+        say!("No design holds the data: none of the servers has enough slots for drives.");
+        return;
+    }
     say!("No design meets the level.");
     for obstacle in &study.obstacles {
         say!("Without {} the cheapest one costs {}.", obstacle.attribute, money(study, obstacle.cost));
     }
     if study.obstacles.is_empty() {
-        say!("No single part of it is the reason: the data may not fit into any of the servers.");
+        say!(
+            "No single part of it is the reason: more than one of them is too strict, or no server has enough memory."
+        );
     }
 }
 
@@ -238,12 +226,17 @@ fn change(share: f64) -> String {
 }
 
 fn money(study: &DesignStudy, amount: f64) -> String {
-    let currency = show::plain(&study.currency);
+    amount_of(&study.currency, amount)
+}
+
+/// Formats an amount of money.
+pub fn amount_of(currency: &str, amount: f64) -> String {
+    let currency = show::plain(currency);
     if amount < 100.0 { format!("{currency}{amount:.2}") } else { format!("{currency}{amount:.0}") }
 }
 
 /// Formats a size as the input files have them, in powers of ten.
-fn size(bytes: f64) -> String {
+pub fn size(bytes: f64) -> String {
     let units = [(1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1.0, "B"));
     format!("{} {name}", figure(bytes / unit))
@@ -254,7 +247,7 @@ fn hours(hours: f64) -> String {
 }
 
 /// Formats a figure with about three digits.
-fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         size if !(0.001..1e6).contains(&size) => format!("{value:.2e}"),

@@ -9,7 +9,7 @@ use varve_plan::{Case, DeviceFigures, Forecast, Processor, Requirements, StorePl
 use varve_session::UsageError;
 use varve_world::RealClock;
 
-use super::design;
+use super::{design, endowment};
 use crate::arguments::PlanArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -21,6 +21,9 @@ const DEVICE_FILE_BYTES_MAX: u64 = 1 << 20;
 const PLANS_MAX: usize = 256;
 
 pub fn run(invocation: &Invocation, args: &PlanArgs) -> Result<CommandOutcome> {
+    if args.endowment.is_some() {
+        return endowment::run(invocation, args);
+    }
     if args.example.is_some() || args.workload.is_some() {
         return design::run(invocation, args);
     }
