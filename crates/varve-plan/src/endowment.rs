@@ -157,7 +157,8 @@ fn wilson(share: f64, count: f64) -> (f64, f64) {
     let middle = share + square / (2.0 * count);
     let half = SIGMAS * (share * (1.0 - share) / count + square / (4.0 * count * count)).sqrt();
     let scale = 1.0 + square / count;
-    (((middle - half) / scale).max(0.0), ((middle + half) / scale).min(1.0))
+    // The share lies within, also after rounding.
+    (((middle - half) / scale).clamp(0.0, share), ((middle + half) / scale).clamp(share, 1.0))
 }
 
 impl Endowment {
