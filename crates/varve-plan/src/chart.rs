@@ -157,6 +157,7 @@ fn draw(svg: &mut String, panel: &ChartPanel) {
         let at = x(mark);
         let _ = writeln!(svg, r#"<path d="M{at:.1} {TOP}V{bottom}" stroke="black" stroke-dasharray="3 3"/>"#);
     }
+    let mut legend = TOP + 12.0;
     for (line, colour) in panel.lines.iter().zip(COLOURS.iter().cycle()) {
         let mut points: Vec<_> = line.points.clone();
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -170,6 +171,11 @@ fn draw(svg: &mut String, panel: &ChartPanel) {
             };
         }
         let name = escaped(&line.name);
+        if panel.lines.len() > 1 {
+            let _ =
+                writeln!(svg, r#"<text x="{:.1}" y="{legend:.1}" fill="{colour}">{name}</text>"#, LEFT + 8.0);
+            legend += 14.0;
+        }
         let _ = writeln!(
             svg,
             r#"<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.5"><title>{name}</title></path>"#
