@@ -9,8 +9,8 @@
 //!
 //! [`study_designs`] asks which hardware to buy: the least-cost design that meets a service level,
 //! and how robust it is, as scc does for clusters (Madhyastha et al. 2012). [`endow`] asks for the
-//! money that keeps an archive for many years. A [`BlockSizeCounter`] reads data once, and counts the
-//! blocks that a store of each block size would have.
+//! money that keeps an archive for many years. A [`BlockSizeCounter`] reads data once, and counts
+//! the blocks that a store of each block size would have.
 //!
 //! Read first: `plan.rs` (a prediction for each kind of store), `cost.rs` (the formulas),
 //! `device.rs` (a disk is measured) and `design.rs` (hardware is chosen).

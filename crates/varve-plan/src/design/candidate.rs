@@ -91,7 +91,7 @@ pub(super) enum Priced {
     Server(usize),
 }
 
-/// What each thing costs over the years: its price, and its power.
+/// The cost of each thing over the years: its price, and its power.
 #[derive(Debug, Clone)]
 pub(super) struct Market {
     pub core: f64,

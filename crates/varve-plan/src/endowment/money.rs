@@ -6,7 +6,7 @@
 use super::costs::{ArchiveCosts, SchemePlaces};
 use super::draws::Draws;
 
-/// What is bought and paid in each year, in prices of now.
+/// The purchases and payments of each year, in prices of now.
 pub(super) struct Spending {
     /// For each year: purchases, and yearly costs of all places.
     planned: Vec<f64>,
