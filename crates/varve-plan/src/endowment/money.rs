@@ -28,8 +28,8 @@ impl Spending {
             // Bytes that are bought in each year, to grow or to replace.
             let mut bought = vec![0.0; years];
             let mut capacity = 0.0;
-            for year in 0..years {
-                let grown = f64::max(bytes[year] - capacity, 0.0);
+            for (year, size) in bytes.iter().copied().enumerate() {
+                let grown = f64::max(size - capacity, 0.0);
                 capacity += grown;
                 bought[year] += grown;
                 if let Some(life) = place.life_years {
@@ -42,7 +42,7 @@ impl Spending {
                         *later += now;
                     }
                 }
-                planned[year] += bought[year] * place.price + bytes[year] * place.yearly;
+                planned[year] += bought[year] * place.price + size * place.yearly;
             }
         }
         let egress = |lost: usize| {
