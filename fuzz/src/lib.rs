@@ -17,6 +17,7 @@ pub mod edition;
 pub mod forge;
 pub mod golden;
 pub mod image;
+pub mod import;
 pub mod index;
 pub mod input;
 pub mod log;
@@ -40,7 +41,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 49] = [
+pub const TARGETS: [Target; 54] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -105,6 +106,15 @@ pub const TARGETS: [Target; 49] = [
     Target { name: "trust_record", run: edition::trust_record, seeds: edition::trust_record_seeds },
     Target { name: "blkparse_text", run: edition::blkparse_text, seeds: edition::blkparse_text_seeds },
     Target { name: "daily_config", run: daily::daily_config, seeds: daily::daily_config_seeds },
+    Target { name: "restic_index", run: import::restic_index, seeds: import::restic_index_seeds },
+    Target { name: "restic_key_file", run: import::restic_key_file, seeds: import::restic_key_file_seeds },
+    Target {
+        name: "restic_pack_header",
+        run: import::restic_pack_header,
+        seeds: import::restic_pack_header_seeds,
+    },
+    Target { name: "restic_tree", run: import::restic_tree, seeds: import::restic_tree_seeds },
+    Target { name: "tar_archive", run: import::tar_archive, seeds: import::tar_archive_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 

@@ -27,6 +27,11 @@ pub use archived::stored::StoredFiles;
 pub(crate) use archived::stored::lacks_all;
 pub use archiving::archive::archive_folder;
 pub(crate) use archiving::archive::{EarlierSnapshots, archive_folder_after};
+pub(crate) use archiving::described::archive_described;
+pub use archiving::described::{
+    ContentSink, DescribedTree, DescriptionError, FileContent, FileContents, SinkClosed, StoredContent,
+    TreeStep,
+};
 pub use archiving::left_out::{LeftOutEntry, LeftOutOfFolder, LeftOutReason};
 pub use archiving::news::{FileNews, NewsCounts, NoteNews};
 pub use archiving::options::FolderOptions;
@@ -43,5 +48,6 @@ pub use restore::{
 pub use source::excludes::{
     ExcludeRule, ExcludeRules, Excludes, ExcludesError, RuleOrigin, wrong_in_pattern,
 };
+pub use source::host_folder::{HostEntry, HostFile, HostFolder, HostIdentity};
 pub use source::listed_paths::{ListedPaths, PathLeadsOut};
 pub use watch::Watch;

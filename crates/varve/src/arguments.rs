@@ -21,6 +21,7 @@ mod command_line;
 mod daily;
 mod drill;
 mod forgetting;
+mod moving;
 mod optimize;
 mod plan;
 mod publish;
@@ -45,6 +46,9 @@ pub use daily::{
 };
 pub use drill::DrillArgs;
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
+pub use moving::{
+    ImportArgs, ImportCommand, ImportLinkTreesArgs, ImportResticArgs, ImportTarArgs, ImportedArgs,
+};
 pub use optimize::OptimizeArgs;
 pub use plan::PlanArgs;
 pub use publish::{LayoutChoice, MachineChoice, ProfileChoice, ProfileCommand, PublishArgs};
@@ -61,7 +65,7 @@ use value::{
     parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment, parse_compression,
     parse_duration, parse_format, parse_index_memory, parse_parity, parse_size, parse_tag, parse_time,
 };
-pub use venti::{CopyArgs, ImportArgs, VentiCommand};
+pub use venti::{CopyArgs, VentiCommand};
 pub use verify::{RepairArgs, VerifyArgs};
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
@@ -265,8 +269,8 @@ pub enum Command {
     /// Make a disk image whose start reads few, large ranges: for ext2, ext3 and ext4
     #[command(after_help = optimize::OPTIMIZE_HELP)]
     Optimize(Box<OptimizeArgs>),
-    /// Import the blocks of another program's files
-    #[command(after_help = venti::IMPORT_HELP)]
+    /// Import snapshots of restic, rsnapshot and tar, or blocks of Venti
+    #[command(after_help = moving::IMPORT_HELP)]
     Import(ImportArgs),
     /// Copy snapshots, or archives of vac and vbackup, to a store of another kind
     #[command(after_help = venti::COPY_HELP)]

@@ -2,7 +2,7 @@
 //! list with the sources and with `docs/guide/environment.md`.
 
 /// Each variable with its meaning.
-pub const VARIABLES: [(&str, &str); 28] = [
+pub const VARIABLES: [(&str, &str); 30] = [
     ("VARVE_STORE", "the store, if --store does not name it"),
     ("VARVE_KEY_FILE", "a file whose contents open the store, as with --key-file"),
     ("VARVE_PASSPHRASE_FILE", "a file with the passphrase, as with --passphrase-file"),
@@ -11,6 +11,8 @@ pub const VARIABLES: [(&str, &str); 28] = [
     ("VARVE_NEW_PASSPHRASE", "the passphrase of a new key: `key add`, `key change` and `key import`"),
     ("VARVE_FROM_PASSPHRASE", "the passphrase of the store that `copy` copies from"),
     ("VARVE_REMOTE_PASSWORD", "the password for servers of replicas (SFTP, FTP, WebDAV)"),
+    ("RESTIC_PASSWORD_FILE", "a file with the password of a restic repository, for `import restic`"),
+    ("RESTIC_PASSWORD", "the password itself; other programs of the same user can see it"),
     ("VARVE_CACHE", "a folder for data that was read from replicas, as with --cache"),
     ("VARVE_ROOTS", "a file for the roots of the catalog at a Venti server, as with --roots"),
     ("VARVE_HOST", "the name of this machine in snapshots [default: its host name]"),

@@ -1,6 +1,7 @@
 //! Archiving a folder: the walk, the workers that read files, and the records of the result.
 
 pub(crate) mod archive;
+pub(crate) mod described;
 pub(crate) mod disk_files;
 pub(crate) mod left_out;
 pub(crate) mod list_ahead;

@@ -4,6 +4,7 @@
 pub(crate) mod cache_tag;
 pub(crate) mod excludes;
 pub(crate) mod flags;
+pub(crate) mod host_folder;
 pub(crate) mod listed_paths;
 pub(crate) mod mounts;
 pub(crate) mod selection;

@@ -324,7 +324,7 @@ impl Node {
     }
 
     /// Checks that the fields agree with each other.
-    fn check(&self) -> Result<(), DecodeNodeError> {
+    pub(crate) fn check(&self) -> Result<(), DecodeNodeError> {
         let Self { kind, size, .. } = *self;
         let content_fits = match (kind, &self.content) {
             (NodeKind::File, Some(content)) => {

@@ -23,8 +23,8 @@ use crate::catalog::snapshot_request::SnapshotRequest;
 use crate::catalog::source_names::{NameTaken, check_name};
 use crate::catalog::tags::{TagChanges, TagError};
 use crate::folder::{
-    ArchiveFolderError, EarlierSnapshots, FolderCounts, FolderOptions, LeftOutOfFolder, StreamOwner, Watch,
-    archive_folder_after, archive_stream,
+    ArchiveFolderError, DescribedTree, EarlierSnapshots, FolderCounts, FolderOptions, LeftOutOfFolder,
+    StreamOwner, Watch, archive_described, archive_folder_after, archive_stream,
 };
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::progress::Progress;
@@ -261,6 +261,24 @@ impl Archive {
             tracing::warn!(%error, "the list of files could not be saved; the next snapshot reads every file again");
         }
         Ok(taken)
+    }
+
+    /// Takes a snapshot of a tree of files that is described step by step, such as a snapshot of
+    /// another program. It is durable on return.
+    ///
+    /// # Errors
+    /// [`TakeError`]. Unreadable files are reported and counted, and are no error.
+    pub fn take_described(
+        &mut self,
+        tree: &mut (dyn DescribedTree + Send),
+        request: SnapshotRequest,
+        watch: Watch<'_>,
+    ) -> Result<TakenSnapshot, TakeError> {
+        let begun = self.begin()?;
+        self.store.expect_reads_in_pieces(false);
+        let workers = self.store.world().workers.clone();
+        let folder = archive_described(&*self.store, workers.as_ref(), tree, watch)?;
+        self.finish(begun, folder.into(), request)
     }
 
     /// Takes a snapshot of a whole stream, as a file. If the stream fails, there is no snapshot. It

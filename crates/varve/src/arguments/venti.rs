@@ -1,20 +1,10 @@
-//! The arguments of `varve import`, `varve copy` and `varve venti`.
+//! The arguments of `varve copy` and `varve venti`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
 use super::snapshot_filter::SnapshotFilterArgs;
-
-pub const IMPORT_HELP: &str = "\
-Every block is hashed before it is stored, and every seal is checked. Damage is reported, and does not prevent the import of the \
-rest. If the import is interrupted, or an arena has grown since, the same command continues where it stopped. The roots of \
-archives are printed, as vac and vbackup printed them, in case they were not kept.
-
-Examples:
-  varve -s /backup/store init --score sha1
-  varve -s /backup/store import --venti-arenas /dev/sdb1 arena7
-  varve -s /backup/store ls vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531";
 
 pub const COPY_HELP: &str = "\
 Snapshots can be copied to a store of any kind: encrypted or not, by hash or by value, with any index. Each keeps its id, its time \
@@ -34,13 +24,6 @@ Examples:
   varve copy /old/store vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531 /new/store
   varve copy --fast /old/store home.vac /new/store
   varve copy venti://old home.vac venti://new";
-
-#[derive(Debug, Clone, Args)]
-pub struct ImportArgs {
-    /// Partitions of arenas, or single arenas, of plan9port's Venti
-    #[arg(long, required = true, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub venti_arenas: Vec<PathBuf>,
-}
 
 #[derive(Debug, Clone, Args)]
 pub struct CopyArgs {

@@ -11,3 +11,4 @@ pub mod snapshot;
 mod snapshot_names;
 mod source_form;
 pub mod tag;
+mod venti_arenas;

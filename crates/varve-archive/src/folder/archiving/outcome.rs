@@ -36,6 +36,9 @@ pub enum ArchiveFolderError {
     /// A stream that was to become a file failed.
     #[error("the stream cannot be read to its end")]
     Stream { source: io::Error },
+    /// A tree that another program describes is unreadable.
+    #[error("the tree of files cannot be read to its end")]
+    Described { source: Box<dyn std::error::Error + Send + Sync> },
     /// The source is the store that would receive the snapshot.
     #[error("{} is the store itself, which would grow while it is read: replicate it instead", path.display())]
     OwnStore { path: PathBuf },

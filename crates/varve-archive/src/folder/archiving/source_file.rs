@@ -35,7 +35,7 @@ impl From<Errno> for ReadError {
 }
 
 /// The next data range from `position` on. An empty range at the end if only a hole follows.
-pub(super) fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<std::ops::Range<u64>> {
+pub(crate) fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<std::ops::Range<u64>> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(position)) {
         Ok(start) => start.clamp(position, size),
         Err(Errno::NXIO) => return Ok(size..size),
@@ -48,7 +48,7 @@ pub(super) fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<
 }
 
 /// Fills `into` up to the end of the file.
-pub(super) fn read_full(file: impl AsFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(crate) fn read_full(file: impl AsFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
         match rustix::io::pread(&file, &mut into[filled..], offset + filled as u64) {

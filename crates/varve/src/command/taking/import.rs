@@ -1,143 +1,206 @@
-//! `varve import`
+//! `varve import`: snapshots of other programs.
 
-use anyhow::{Result, bail};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::venti_arenas::{
-    ArenaDamage, ArenaObserver, ArenaReport, FoundRoot, ImportArenaError, SealCheck, VentiArenas,
-    import_venti_arena,
+use varve_archive::folder::{ArchiveFolderError, Watch};
+use varve_archive::{Problem, TakeError};
+use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter};
+use varve_import::tar::{OpenTarError, TarArchive};
+use varve_import::{
+    ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenLinkTreesError, TimeSource,
+    series_names,
 };
-use varve_block::with_causes;
+use varve_session::{Hinted, Interrupted, UsageError};
+use zeroize::Zeroizing;
 
-use crate::arguments::ImportArgs;
+use super::report::as_line;
+use super::venti_arenas;
+use crate::arguments::{
+    ImportArgs, ImportCommand, ImportLinkTreesArgs, ImportResticArgs, ImportTarArgs, ImportedArgs,
+};
+use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
 use crate::signals::cancellable_progress;
-use crate::{say, show};
+use crate::{complaint, moment, say, show};
 
-/// The maximum number of damaged places that are reported for each arena.
-const TOLD_DAMAGE_MAX: u64 = 20;
+const NAME_IT: &str = "give another name with --name";
+const GIVE_A_TIME: &str = "give the time with --time, or take the modification time with --by-mtime";
+const BY_MTIME: &str = "--by-mtime takes the modification times of the folders, which rsnapshot sets";
 
 pub fn run(invocation: &Invocation, args: &ImportArgs) -> Result<CommandOutcome> {
-    // Open all files first, so that an unreadable one is reported before hours of work on the
-    // others.
-    let files =
-        args.venti_arenas.iter().map(|file| VentiArenas::open(file)).collect::<Result<Vec<_>, _>>()?;
-    let store = invocation.session.write_store()?;
-    let progress = cancellable_progress()?;
-    let mut outcome = CommandOutcome::Done;
-    for (file, path) in files.iter().zip(&args.venti_arenas) {
-        let total = file.arenas().iter().map(|arena| arena.range.end - arena.range.start).sum();
-        progress.set_total(0, total);
-        let shown =
-            ShownProgress::start(&path.display().to_string(), &progress, invocation.quiet || invocation.json);
-        for arena in file.arenas() {
-            let mut reporter =
-                ImportReporter { invocation, arena: arena.name.clone(), damage_count: 0, roots: Vec::new() };
-            match import_venti_arena(&store, file, arena, &progress, &mut reporter) {
-                Ok(report) => {
-                    print(invocation, &report, &reporter.roots);
-                    if !report.is_whole() {
-                        outcome = CommandOutcome::Damage;
-                    }
-                }
-                // A bad header concerns this arena alone: continue with the next one.
-                Err(error @ ImportArenaError::Head { .. }) => {
-                    remark!("varve: {}", with_causes(&error));
-                    outcome = CommandOutcome::Damage;
-                }
-                Err(error) => {
-                    drop(shown);
-                    store.close()?;
-                    bail!(error);
-                }
-            }
-        }
-        drop(shown);
+    match &args.from {
+        None => venti_arenas::run(invocation, &args.venti_arenas),
+        Some(ImportCommand::Restic(args)) => restic(invocation, "restic", args),
+        Some(ImportCommand::Rustic(args)) => restic(invocation, "rustic", args),
+        Some(ImportCommand::Rsnapshot(args)) => link_trees(invocation, args),
+        Some(ImportCommand::Tar(args)) => tar(invocation, args),
     }
-    store.close()?;
+}
+
+fn restic(invocation: &Invocation, kind: &'static str, args: &ImportResticArgs) -> Result<CommandOutcome> {
+    let password = restic_password(invocation, args)?;
+    let filter = ResticFilter { hosts: args.host.clone(), paths: args.path.clone() };
+    let opened = ResticArchive::open(kind, &args.repository, password.as_bytes(), &filter);
+    let repository = opened.map_err(|error| match error {
+        error @ OpenResticError::NotARepository { .. } => {
+            Hinted::new(error, "a repository on a server is mounted first, or copied").into()
+        }
+        error => anyhow::Error::from(error),
+    })?;
+    let mut outcome = CommandOutcome::Done;
+    for problem in repository.problems() {
+        remark!("varve: {}: {}", show::name(problem.path.as_os_str().as_encoded_bytes()), problem.reason);
+        outcome = CommandOutcome::Gaps;
+    }
+    Ok(outcome.max(import(invocation, &args.imported, &repository)?))
+}
+
+/// The password of a repository, from the places in which restic looks for it.
+fn restic_password(invocation: &Invocation, args: &ImportResticArgs) -> Result<Zeroizing<String>> {
+    if let Some(file) = &args.password_file {
+        let text = std::fs::read_to_string(file).map(Zeroizing::new);
+        let text = text.with_context(|| format!("the password file {} cannot be read", file.display()))?;
+        return Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()));
+    }
+    if let Ok(password) = std::env::var("RESTIC_PASSWORD") {
+        return Ok(Zeroizing::new(password));
+    }
+    if !invocation.asks || !std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+        let text =
+            "the repository has a password: give --password-file, RESTIC_PASSWORD_FILE or RESTIC_PASSWORD";
+        bail!(UsageError(text.into()));
+    }
+    Ok(rpassword::prompt_password("Password of the repository: ").map(Zeroizing::new)?)
+}
+
+fn link_trees(invocation: &Invocation, args: &ImportLinkTreesArgs) -> Result<CommandOutcome> {
+    let times = if args.by_mtime { TimeSource::Mtime } else { TimeSource::Names };
+    let host = varve_session::snapshot_host();
+    let trees = LinkTrees::open("rsnapshot", &args.folder, times, &host).map_err(|error| match error {
+        error @ OpenLinkTreesError::NoDate { .. } => Hinted::new(error, BY_MTIME).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    for skipped in trees.skipped() {
+        remark!("varve: {}: skipped: not a snapshot", show::name(skipped.as_os_str().as_encoded_bytes()));
+    }
+    import(invocation, &args.imported, &trees)
+}
+
+fn tar(invocation: &Invocation, args: &ImportTarArgs) -> Result<CommandOutcome> {
+    let host = varve_session::snapshot_host();
+    let is_stream = args.file == Path::new("-");
+    let archive = if is_stream {
+        let (Some(time), Some(name)) = (args.time, &args.imported.name) else {
+            bail!(UsageError("an archive on standard input needs --time and --name".into()));
+        };
+        TarArchive::of_stream(Box::new(std::io::stdin()), name, time, &host)
+    } else {
+        TarArchive::open(&args.file, args.time, args.by_mtime, &host).map_err(|error| match error {
+            error @ OpenTarError::NoTime { .. } => Hinted::new(error, GIVE_A_TIME).into(),
+            error => anyhow::Error::from(error),
+        })?
+    };
+    let outcome = import(invocation, &args.imported, &archive)?;
+    if is_stream {
+        // The zeros behind the archive, or all of one that was imported before: the program that
+        // writes them must not fail.
+        std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())?;
+    }
     Ok(outcome)
 }
 
-/// Reports the progress and the problems of reading an arena.
-struct ImportReporter<'a> {
-    invocation: &'a Invocation,
-    arena: String,
-    damage_count: u64,
-    roots: Vec<FoundRoot>,
-}
-
-impl ArenaObserver for ImportReporter<'_> {
-    fn damaged(&mut self, damage: ArenaDamage) {
-        self.damage_count += 1;
-        if self.damage_count <= TOLD_DAMAGE_MAX {
-            let (arena, range) = (show::name(self.arena.as_bytes()), &damage.range);
-            let reason = with_causes(&damage.reason);
-            remark!("varve: {arena}, bytes {}..{} of its clumps: {reason}", range.start, range.end);
-        } else if self.damage_count == TOLD_DAMAGE_MAX + 1 {
-            remark!("varve: {}: more places are damaged", show::name(self.arena.as_bytes()));
-        }
+/// Imports all snapshots that the archive does not have yet, the oldest first.
+fn import(
+    invocation: &Invocation,
+    args: &ImportedArgs,
+    foreign: &dyn ForeignArchive,
+) -> Result<CommandOutcome> {
+    let names = series_names(foreign.snapshots());
+    if args.name.is_some() && names.len() > 1 {
+        let text = format!(
+            "--name names one source, but there are {}: choose one, or leave --name out",
+            names.len()
+        );
+        bail!(UsageError(text));
     }
-
-    fn found(&mut self, root: FoundRoot) {
-        if self.invocation.json {
-            self.roots.push(root);
-        } else if !self.invocation.quiet {
-            let line = format!("{}  {}", show::name(root.line.as_bytes()), show::name(&root.name));
-            say!("{}", line.trim_end());
-        }
-    }
-}
-
-fn print(invocation: &Invocation, report: &ArenaReport, roots: &[FoundRoot]) {
-    if let Err(error) = &report.trailer {
-        remark!("varve: {}: {error}", show::name(report.name.as_bytes()));
-    }
-    if report.seal == SealCheck::Bad {
-        remark!("varve: {}: its bytes do not match its seal", show::name(report.name.as_bytes()));
-    }
-    if report.directory_is_right == Some(false) {
-        remark!("varve: {}: its directory does not match its clumps", show::name(report.name.as_bytes()));
-    }
-    let seal = match report.seal {
-        SealCheck::Good => "seal good",
-        SealCheck::Bad => "seal broken",
-        SealCheck::Absent => "no seal yet",
+    let name_of = |snapshot: &ForeignSnapshot| {
+        let made = names.get(&(snapshot.host.clone(), snapshot.source.clone()));
+        args.name.clone().or_else(|| made.cloned()).unwrap_or_else(|| "files".into())
     };
+    if args.dry_run {
+        let archive = invocation.session.check()?;
+        let plan = Importer::new(foreign).plan(&archive, &|_| true);
+        for snapshot in plan.places.iter().filter_map(|place| foreign.snapshots().get(*place)) {
+            print_planned(invocation, snapshot, &name_of(snapshot));
+        }
+        say_known(invocation, plan.known_count);
+        return Ok(CommandOutcome::Done);
+    }
+    let mut archive = invocation.session.write()?;
+    let mut importer = Importer::new(foreign);
+    let plan = importer.plan(&archive, &|_| true);
+    let mut outcome = CommandOutcome::Done;
+    for place in plan.places {
+        let Some(snapshot) = foreign.snapshots().get(place) else { continue };
+        let name = name_of(snapshot);
+        let progress = cancellable_progress()?;
+        let report = |problem: Problem| complaint::report_problem(&problem);
+        let title = format!("{name} {}", moment::show(snapshot.time));
+        let shown = ShownProgress::start(&title, &progress, invocation.quiet || invocation.json);
+        let watch = Watch { progress: &progress, report: &report };
+        let taken = importer.take(&mut archive, place, &name, args.name.is_some(), watch);
+        drop(shown);
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(ImportError::Take(TakeError::Folder(ArchiveFolderError::Cancelled))) => {
+                bail!(Interrupted("interrupted; the same command continues with this snapshot"));
+            }
+            // Another snapshot may be whole.
+            Err(error @ ImportError::Tree { .. }) => {
+                remark!("varve: {}", varve_block::with_causes(&error));
+                outcome = CommandOutcome::Gaps;
+                continue;
+            }
+            Err(error @ ImportError::Name(_)) => bail!(Hinted::new(error, NAME_IT)),
+            Err(error) => bail!(error),
+        };
+        if taken.snapshot.problem_count > 0 {
+            outcome = CommandOutcome::Gaps;
+        }
+        if invocation.json {
+            say::record("snapshot", snapshot_list::as_json(&taken.snapshot));
+        } else if !invocation.quiet {
+            say!("{} {}", moment::show(taken.snapshot.time), as_line(&taken.snapshot));
+        }
+    }
+    say_known(invocation, plan.known_count);
+    archive.close()?;
+    Ok(outcome)
+}
+
+fn print_planned(invocation: &Invocation, snapshot: &ForeignSnapshot, name: &str) {
     if invocation.json {
-        let root = |root: &FoundRoot| {
-            let mut value = json!({ "archive": root.line });
-            show::put_name(&mut value, "name", &root.name);
-            value
-        };
-        let roots: Vec<_> = roots.iter().map(root).collect();
-        say::record(
-            "arena_imported",
-            json!({
-                "arena": report.name,
-                "version": report.version,
-                "sealed": report.is_sealed,
-                "seal": seal,
-                "clumps": report.clump_count,
-                "known": report.known_count,
-                "blocks": report.block_count,
-                "bytes": report.block_bytes,
-                "damaged": report.damage_count,
-                "roots": roots,
-            }),
-        );
-    } else if !invocation.quiet {
-        let known = match report.known_count {
-            0 => String::new(),
-            count => format!(", {count} known from before"),
-        };
-        say!(
-            "{}: {}{known}, {} read, {}; {}, {seal}",
-            show::name(report.name.as_bytes()),
-            show::count(report.clump_count, "clump"),
-            show::count(report.block_count, "block"),
-            show::bytes(report.block_bytes),
-            show::count(report.damage_count, "damaged place")
-        );
+        let mut fields = json!({
+            "id": snapshot.id,
+            "name": name,
+            "time": moment::rfc3339(snapshot.time),
+            "host": snapshot.host,
+        });
+        show::put_name(&mut fields, "source", &snapshot.source);
+        say::record("foreign_snapshot", fields);
+    } else {
+        let source = show::name(&snapshot.source);
+        let id = show::name(snapshot.id.as_bytes());
+        say!("{} {}: {source}, {id}", moment::show(snapshot.time), show::name(name.as_bytes()));
+    }
+}
+
+fn say_known(invocation: &Invocation, count: usize) {
+    if count > 0 && !invocation.json && !invocation.quiet {
+        say!("{} imported before", show::count(count as u64, "snapshot"));
     }
 }

@@ -1,0 +1,79 @@
+//! The seam between a reader of another program's files and the importer.
+
+use varve_archive::Node;
+use varve_archive::TakeError;
+use varve_archive::folder::{DescriptionError, FileContent, FileContents, TreeStep};
+use varve_world::Timestamp;
+
+/// A snapshot of another program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignSnapshot {
+    /// Identifies it among all snapshots of this kind, also in a later run.
+    pub id: String,
+    pub time: Timestamp,
+    /// The machine that it was taken of; may be empty.
+    pub host: String,
+    /// The path that was archived.
+    pub source: Vec<u8>,
+    /// `KEY=VALUE`.
+    pub tags: Vec<String>,
+}
+
+/// Identifies the content of a file among all snapshots of one foreign archive: equal ids mean
+/// equal contents.
+pub type ContentId = [u8; 32];
+
+/// A step through a foreign tree.
+pub enum ForeignStep {
+    Tree(TreeStep),
+    /// A file whose content may have been seen before.
+    File {
+        node: Node,
+        id: ContentId,
+        content: Box<dyn FileContent>,
+    },
+}
+
+/// A tree of files of another program, described step by step: depth first, names in ascending
+/// order of their bytes.
+pub trait ForeignTree: Send {
+    /// The next step; `None` after the root is closed.
+    ///
+    /// # Errors
+    /// The rest of the tree is unknown.
+    fn next(&mut self, contents: Option<&FileContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError>;
+}
+
+/// Snapshots of another program.
+pub trait ForeignArchive {
+    /// The word before the id in the tag of an imported snapshot, such as `restic`.
+    fn kind(&self) -> &'static str;
+
+    /// All readable snapshots, the oldest first.
+    fn snapshots(&self) -> &[ForeignSnapshot];
+
+    /// True if a tree can be described without reading the contents of its files. Only then
+    /// contents of an earlier run are known again.
+    fn trees_are_cheap(&self) -> bool {
+        true
+    }
+
+    /// The files of the snapshot at this place of [`snapshots`](Self::snapshots).
+    ///
+    /// # Errors
+    /// Not even the root of its tree can be read.
+    fn tree(&self, place: usize) -> Result<Box<dyn ForeignTree + '_>, DescriptionError>;
+}
+
+/// Why a snapshot was not imported. Earlier ones are complete.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The tree of the foreign snapshot is unreadable.
+    #[error("the snapshot {id} cannot be read")]
+    Tree { id: String, source: DescriptionError },
+    #[error("{0}")]
+    Take(#[from] TakeError),
+    /// The name belongs to another source.
+    #[error("{0}")]
+    Name(#[from] varve_archive::NameTaken),
+}

@@ -1,0 +1,36 @@
+//! Snapshots of other programs, moved into an archive: restic and rustic, folders of hard links
+//! such as rsnapshot's, and tar files.
+//!
+//! ```text
+//! ForeignArchive ── snapshots, oldest first ──> Importer ── folder snapshots ──> Archive
+//!       └── tree: one step after the other ──┘      └── contents that were seen before are linked
+//! ```
+//!
+//! Read first: `foreign.rs` (the seam), `importer.rs` (takes what is new),
+//! `restic/restic_folder.rs`.
+//!
+//! Invariants:
+//! - The other program's files are opened for reading only. No lock is written beside them.
+//! - Bytes from outside are claims: each length is compared with a limit before memory is
+//!   allocated, and no input panics. A content with a hash is compared with it before it is
+//!   archived.
+//! - A snapshot that was imported has the tag `import=KIND:ID`, and is not imported again.
+//! - A file that the other program's own restore could not deliver has a problem in the snapshot.
+//!   All else is archived.
+//!
+//! This crate is one of the edges: it reads the files of other programs.
+
+mod dated_name;
+mod foreign;
+mod importer;
+mod link_trees;
+pub mod restic;
+mod seen_contents;
+mod series_names;
+mod sorted_tree;
+pub mod tar;
+
+pub use foreign::{ContentId, ForeignArchive, ForeignSnapshot, ForeignStep, ForeignTree, ImportError};
+pub use importer::{ImportPlan, Importer, import_tag};
+pub use link_trees::{LinkTrees, OpenLinkTreesError, TimeSource};
+pub use series_names::series_names;

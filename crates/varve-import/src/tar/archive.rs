@@ -1,0 +1,249 @@
+//! A tar file as a foreign archive with one snapshot.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use jiff::tz::TimeZone;
+use parking_lot::Mutex;
+use varve_archive::folder::{DescriptionError, FileContents, StoredContent, TreeStep};
+use varve_archive::{Node, NodeKind, NodeProblem};
+use varve_image::FileTime;
+use varve_world::Timestamp;
+
+use super::entries::{TarEntries, TarEntry, TarKind, TarPiece};
+use crate::dated_name::time_in_name;
+use crate::foreign::{ForeignArchive, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::sorted_tree::{SortedTree, TreePathError, TreeSteps};
+
+const READ_BYTES: usize = 1 << 20;
+
+/// Why a tar file cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenTarError {
+    #[error("{} cannot be read", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// The time of the snapshot is unknown.
+    #[error("the time of {} is unknown: its name has no date", path.display())]
+    NoTime { path: PathBuf },
+}
+
+type TarStream = Box<dyn Read + Send>;
+
+/// A tar file, or a stream.
+pub struct TarArchive {
+    snapshots: [ForeignSnapshot; 1],
+    /// Taken by the one walk over it.
+    stream: Mutex<Option<TarStream>>,
+}
+
+impl TarArchive {
+    /// Opens a tar file. Its time is `time`, or a date in its name, or its modification time if
+    /// `by_mtime` is set.
+    ///
+    /// # Errors
+    /// [`OpenTarError`].
+    pub fn open(
+        path: &Path,
+        time: Option<Timestamp>,
+        by_mtime: bool,
+        host: &str,
+    ) -> Result<Self, OpenTarError> {
+        let unread = |source| OpenTarError::Read { path: path.into(), source };
+        let file = File::open(path).map_err(unread)?;
+        let status = file.metadata().map_err(unread)?;
+        let whole = path.canonicalize().map_err(unread)?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mtime = status.mtime().saturating_mul(1_000_000_000).saturating_add(status.mtime_nsec());
+        let time = time
+            .or_else(|| time_in_name(&name, &TimeZone::system()))
+            .or(by_mtime.then_some(Timestamp(mtime)))
+            .ok_or(OpenTarError::NoTime { path: path.into() })?;
+        let id = format!("{name}-{}-{mtime}", status.len());
+        let source = whole.as_os_str().as_bytes().to_vec();
+        Ok(Self::new(id, time, host, source, Box::new(file)))
+    }
+
+    /// A tar file that comes as a stream.
+    #[must_use]
+    pub fn of_stream(stream: TarStream, name: &str, time: Timestamp, host: &str) -> Self {
+        Self::new(format!("{name}-{}", time.0), time, host, name.as_bytes().to_vec(), stream)
+    }
+
+    fn new(id: String, time: Timestamp, host: &str, source: Vec<u8>, stream: TarStream) -> Self {
+        let snapshot = ForeignSnapshot { id, time, host: host.to_owned(), source, tags: Vec::new() };
+        Self { snapshots: [snapshot], stream: Mutex::new(Some(stream)) }
+    }
+}
+
+impl ForeignArchive for TarArchive {
+    fn kind(&self) -> &'static str {
+        "tar"
+    }
+
+    fn snapshots(&self) -> &[ForeignSnapshot] {
+        &self.snapshots
+    }
+
+    fn trees_are_cheap(&self) -> bool {
+        false
+    }
+
+    fn tree(&self, _: usize) -> Result<Box<dyn ForeignTree + '_>, DescriptionError> {
+        let stream = self.stream.lock().take().ok_or("the archive was read already")?;
+        let [snapshot] = &self.snapshots;
+        Ok(Box::new(TarTree { stream: Some(stream), time: snapshot.time, lost: Vec::new(), steps: None }))
+    }
+}
+
+/// The tree of an archive: first all of it is read, and then its steps are passed on.
+struct TarTree {
+    stream: Option<TarStream>,
+    time: Timestamp,
+    /// Reports about entries, and those that have no place in the tree.
+    lost: Vec<TreeStep>,
+    steps: Option<TreeSteps>,
+}
+
+/// Upper bound on the entries that are reported one by one.
+const LOST_COUNT_MAX: usize = 1000;
+
+impl ForeignTree for TarTree {
+    fn next(&mut self, contents: Option<&FileContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError> {
+        let Some(contents) = contents else { return Ok(None) };
+        if let Some(stream) = self.stream.take() {
+            let tree = self.read(stream, contents)?;
+            let mut missing = Node::new(Vec::new(), NodeKind::Folder);
+            missing.mode = 0o755;
+            missing.mtime = FileTime::from_nanoseconds(self.time.0);
+            let mut steps = tree.into_steps(&missing);
+            let root = steps.next();
+            self.steps = Some(steps);
+            return Ok(root.map(ForeignStep::Tree));
+        }
+        if let Some(step) = self.lost.pop() {
+            return Ok(Some(ForeignStep::Tree(step)));
+        }
+        Ok(self.steps.as_mut().and_then(Iterator::next).map(ForeignStep::Tree))
+    }
+}
+
+impl TarTree {
+    fn read(
+        &mut self,
+        stream: TarStream,
+        contents: &FileContents<'_>,
+    ) -> Result<SortedTree, DescriptionError> {
+        let mut entries = TarEntries::new(BufReader::with_capacity(READ_BYTES, stream));
+        let mut tree = SortedTree::default();
+        let mut entry_count = 0_u64;
+        loop {
+            let entry = match entries.next_entry() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                // The entries before are as good as they were.
+                Err(error) if entry_count > 0 => {
+                    self.lose(b"the rest of the archive".to_vec(), error.into());
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            entry_count += 1;
+            let path = entry.path.clone();
+            match self.add(&mut entries, entry, entry_count, &mut tree, contents) {
+                Ok(()) => {}
+                Err(AddError::Entry(error)) => self.lose(path, error),
+                Err(AddError::All(error)) => return Err(error),
+            }
+        }
+        Ok(tree)
+    }
+
+    fn lose(&mut self, path: Vec<u8>, error: DescriptionError) {
+        self.report(TreeStep::Lost { name: path, error });
+    }
+
+    fn report(&mut self, step: TreeStep) {
+        if self.lost.len() < LOST_COUNT_MAX {
+            self.lost.push(step);
+        }
+    }
+
+    fn add(
+        &mut self,
+        entries: &mut TarEntries<BufReader<TarStream>>,
+        entry: TarEntry,
+        number: u64,
+        tree: &mut SortedTree,
+        contents: &FileContents<'_>,
+    ) -> Result<(), AddError> {
+        let TarEntry { path, kind, mode, uid, gid, mtime, xattrs, has_text_acl, .. } = entry;
+        let mut node = Node::new(Vec::new(), NodeKind::File);
+        (node.mode, node.uid, node.gid, node.mtime, node.xattrs) = (mode, uid, gid, mtime, xattrs);
+        if has_text_acl {
+            self.lose(
+                path.clone(),
+                "its access list is text, which is left out: archive with tar --xattrs".into(),
+            );
+        }
+        match kind {
+            TarKind::Folder => node.kind = NodeKind::Folder,
+            TarKind::Fifo => node.kind = NodeKind::Fifo,
+            TarKind::CharacterDevice(device) => {
+                (node.kind, node.device) = (NodeKind::CharacterDevice, Some(device));
+            }
+            TarKind::BlockDevice(device) => (node.kind, node.device) = (NodeKind::BlockDevice, Some(device)),
+            TarKind::SymbolicLink { target } => (node.kind, node.target) = (NodeKind::SymbolicLink, target),
+            TarKind::HardLink { target } => {
+                let first = tree.get_mut(&target).filter(|first| first.kind != NodeKind::Folder);
+                let first =
+                    first.ok_or("it is a hard link to a file that is not before it in the archive")?;
+                first.link_group.get_or_insert(number);
+                node = first.clone();
+            }
+            TarKind::File => {
+                let stored = contents.put(&mut |sink| {
+                    while let Some(piece) = entries.next_piece()? {
+                        match piece {
+                            TarPiece::Bytes(bytes) => sink.write(bytes)?,
+                            TarPiece::Hole(bytes) => sink.write_zeros(bytes)?,
+                        }
+                    }
+                    Ok(())
+                });
+                match stored {
+                    Ok(StoredContent { entry, .. }) => {
+                        node.content = entry;
+                        node.size = entry.map_or(0, |entry| entry.size());
+                    }
+                    Err(varve_archive::folder::ArchiveFolderError::Described { source }) => {
+                        node.problem = Some(NodeProblem::Unreadable);
+                        self.report(TreeStep::Harmed { name: path.clone(), error: source });
+                    }
+                    Err(error) => return Err(AddError::All(error.into())),
+                }
+            }
+        }
+        match tree.set(&path, node) {
+            Ok(()) => Ok(()),
+            Err(error @ TreePathError::TooMany) => Err(AddError::All(error.into())),
+            Err(error) => Err(AddError::Entry(error.into())),
+        }
+    }
+}
+
+/// Why an entry is not in the tree.
+enum AddError {
+    /// Only this entry is lost.
+    Entry(DescriptionError),
+    /// There will be no snapshot.
+    All(DescriptionError),
+}
+
+impl From<&str> for AddError {
+    fn from(text: &str) -> Self {
+        Self::Entry(text.into())
+    }
+}

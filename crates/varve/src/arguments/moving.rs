@@ -1,0 +1,155 @@
+//! The arguments of `varve import`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+use varve_world::Timestamp;
+
+use super::value::{parse_name, parse_time};
+
+pub const IMPORT_HELP: &str = "\
+Snapshots of another program keep their times and hosts, and get the tag import=KIND:ID. Those that were imported before are not \
+imported again, so both programs may run side by side, and the same command brings in what is new. A content that an earlier snapshot \
+has is linked, not read. The other program's files are opened for reading only.
+
+With --venti-arenas, every block is hashed before it is stored, and every seal is checked. Damage is reported, and does not prevent \
+the import of the rest. If the import is interrupted, or an arena has grown since, the same command continues where it stopped. The \
+roots of archives are printed, as vac and vbackup printed them, in case they were not kept.
+
+Examples:
+  varve import restic /srv/restic-repository
+  varve import rsnapshot /backup/rsnapshot --by-mtime --name server
+  varve import tar home-2026-05-01.tar
+  varve -s /backup/store init --score sha1
+  varve -s /backup/store import --venti-arenas /dev/sdb1 arena7
+  varve -s /backup/store ls vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531";
+
+pub const RESTIC_HELP: &str = "\
+The repository is a folder on this machine; no lock is written into it. The password is that of restic: --password-file, \
+RESTIC_PASSWORD_FILE or RESTIC_PASSWORD, else it is asked for. Everything that is read is authenticated, and compared with its \
+SHA-256.
+
+A snapshot of one folder becomes a snapshot of that folder, so `varve snapshot FOLDER` continues it without reading unchanged files. \
+A snapshot of several paths keeps the paths from the root.
+
+If a part of the repository is damaged, the rest is imported: the files that cannot be read are named.
+
+Examples:
+  varve import restic /srv/restic-repository
+  varve import restic /srv/restic-repository --host web1 --name web1 --dry-run";
+
+pub const RSNAPSHOT_HELP: &str = "\
+Each folder in DIR is a snapshot: the folders of rsnapshot, of rsync with --link-dest, of Back In Time and of other programs that keep \
+unchanged files as hard links. A file that an earlier snapshot has under the same inode is not read again.
+
+The time of a snapshot is the date in the name of its folder, such as 2026-05-01 or 20260501-231500, in the time zone of this \
+machine. rsnapshot's names have no date: --by-mtime takes the modification time of each folder, which rsnapshot sets.
+
+Examples:
+  varve import rsnapshot /backup/rsnapshot --by-mtime --name server
+  varve import rsnapshot /backup/dated-folders";
+
+pub const TAR_HELP: &str = "\
+A tar file becomes one snapshot. `-` reads it from standard input, so a compressed file is unpacked on the way. Its time is --time, or \
+the date in its name, or with --by-mtime its modification time.
+
+Long names, exact times, extended attributes, hard links and sparse files are read in the formats ustar, GNU and PAX. Access lists \
+that GNU tar wrote as text (--acls) are named, and left out.
+
+Examples:
+  varve import tar home-2026-05-01.tar --name home
+  zstd -dc home.tar.zst | varve import tar - --time 2026-05-01 --name home";
+
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct ImportArgs {
+    /// Partitions of arenas, or single arenas, of plan9port's Venti
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub venti_arenas: Vec<PathBuf>,
+
+    #[command(subcommand)]
+    pub from: Option<ImportCommand>,
+}
+
+/// The programs whose snapshots can be imported.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ImportCommand {
+    /// Import the snapshots of a repository of restic
+    #[command(after_help = RESTIC_HELP)]
+    Restic(ImportResticArgs),
+    /// Import the snapshots of a repository of rustic
+    #[command(after_help = RESTIC_HELP)]
+    Rustic(ImportResticArgs),
+    /// Import folders of hard links, such as those of rsnapshot
+    #[command(after_help = RSNAPSHOT_HELP)]
+    Rsnapshot(ImportLinkTreesArgs),
+    /// Import a tar file as a snapshot
+    #[command(after_help = TAR_HELP)]
+    Tar(ImportTarArgs),
+}
+
+/// The arguments that all kinds have.
+#[derive(Debug, Clone, Args)]
+pub struct ImportedArgs {
+    /// The name of the snapshots [default: made from their sources]
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+
+    /// Only list the snapshots that would be imported
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ImportResticArgs {
+    /// The folder of the repository
+    #[arg(value_name = "REPOSITORY", value_hint = ValueHint::DirPath)]
+    pub repository: PathBuf,
+
+    /// Read the password from this file
+    #[arg(long, env = "RESTIC_PASSWORD_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub password_file: Option<PathBuf>,
+
+    /// Import the snapshots of this host only; may be given several times
+    #[arg(long, value_name = "HOST")]
+    pub host: Vec<String>,
+
+    /// Import the snapshots of this path only; may be given several times
+    #[arg(long, value_name = "PATH")]
+    pub path: Vec<String>,
+
+    #[command(flatten)]
+    pub imported: ImportedArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ImportLinkTreesArgs {
+    /// The folder that holds a folder for each snapshot
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+
+    /// The time of a snapshot is the modification time of its folder
+    #[arg(long)]
+    pub by_mtime: bool,
+
+    #[command(flatten)]
+    pub imported: ImportedArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ImportTarArgs {
+    /// The tar file, or - for standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// The time of the snapshot, such as 2026-05-01T23:15
+    #[arg(long, value_parser = parse_time)]
+    pub time: Option<Timestamp>,
+
+    /// The time of the snapshot is the modification time of the file
+    #[arg(long, conflicts_with = "time")]
+    pub by_mtime: bool,
+
+    #[command(flatten)]
+    pub imported: ImportedArgs,
+}
