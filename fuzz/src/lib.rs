@@ -25,6 +25,7 @@ pub mod mutate;
 pub mod nbd;
 pub mod parity;
 pub mod store;
+pub mod trace;
 pub mod tree;
 pub mod vac;
 pub mod venti;
@@ -41,7 +42,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 54] = [
+pub const TARGETS: [Target; 55] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -115,6 +116,7 @@ pub const TARGETS: [Target; 54] = [
     },
     Target { name: "restic_tree", run: import::restic_tree, seeds: import::restic_tree_seeds },
     Target { name: "tar_archive", run: import::tar_archive, seeds: import::tar_archive_seeds },
+    Target { name: "trace", run: trace::trace, seeds: trace::trace_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 

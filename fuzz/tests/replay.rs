@@ -120,6 +120,7 @@ exercise!(
     trust_record,
     blkparse_text,
     daily_config,
+    trace,
     store_files,
 );
 

@@ -15,7 +15,7 @@ mod pages;
 
 /// A crate may use only crates on lower floors. A new crate or edge is a design change: it also
 /// moves the table in `docs/internals/architecture.md`.
-const FLOORS: [(&str, u32); 29] = [
+const FLOORS: [(&str, u32); 30] = [
     ("varve", 7),
     ("varve-machine", 5),
     ("varve-import", 5),
@@ -43,6 +43,7 @@ const FLOORS: [(&str, u32); 29] = [
     ("varve-nbd", 1),
     ("varve-watch", 1),
     ("varve-sim", 1),
+    ("varve-trace", 1),
     ("varve-block", 0),
     ("varve-world", 0),
 ];
@@ -69,7 +70,7 @@ const HINTS: [&str; 16] = [
 ];
 
 /// The pages in `docs/internals` that repeat the tables of the modules.
-const FORMAT_PAGES: [&str; 2] = ["format.md", "publication-format.md"];
+const FORMAT_PAGES: [&str; 3] = ["format.md", "publication-format.md", "trace-format.md"];
 
 /// The beginning of a table of the format: of bytes at fixed places, or of numbered fields.
 const TABLE_HEADS: [&str; 2] = ["| offset | bytes | field |", "| number | field |"];
