@@ -317,25 +317,23 @@ def faults(guest: Guest) -> None:
     fault = Fault(guest, "the replica vanishes")
     guest.run("umount /mnt/copy")
     guest.set_clock("2026-05-18 02:00:30")
-    guest.until("varve snapshots | grep -q '2026-05-18 .* home'")
-    guest.set_clock("2026-05-27 02:00:30")
-    fault.is_named("replica-within", "copy", "it lacks 2 snapshots|it lacks", "copy.*lacks")
+    fault.is_named("replica-within", "copy", "its place holds no copy", "its place holds no copy")
     # No second copy was begun below the mount point.
     guest.run("[ -z \"$(ls -A /mnt/copy)\" ]")
     guest.run("mount /mnt/copy")
-    fault.is_mended("2026-05-28 02:00:30")
+    fault.is_mended("2026-05-19 02:00:30")
 
     fault = Fault(guest, "the clock jumps to 2030")
     guest.set_clock("2030-01-01 02:00:30")
     guest.until("varve snapshots | grep -q '2030-01-01 .* home'")
     is_quiet(guest)
     step("  a snapshot of 2030 is there, and the clock is set right")
-    guest.set_clock("2026-05-29 02:00:30")
+    guest.set_clock("2026-05-20 02:00:30")
     # The timer, too, has to go on after a clock that was ahead.
-    guest.set_clock("2026-05-29 02:20:30")
+    guest.set_clock("2026-05-20 02:20:30")
     fault.is_named("clock", "main", "ahead of this clock", "ahead of this clock")
     guest.run("varve snapshots | grep ' 2030-' | cut -d ' ' -f 1 >/root/wrong; varve forget $(cat /root/wrong)")
-    fault.is_mended("2026-05-30 02:00:30")
+    fault.is_mended("2026-05-21 02:00:30")
 
 
 def purge(guest: Guest, deb: Path) -> None:
