@@ -4,5 +4,6 @@ pub mod allocated_bytes;
 pub mod collected;
 pub mod files;
 pub mod inside_image;
+pub mod name_index;
 pub mod reading_content;
 pub mod snapshot_list;

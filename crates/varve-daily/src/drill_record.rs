@@ -1,5 +1,5 @@
 //! `index/drills`: the newest drills of each series, as JSON. A hint like all of `index/`: without
-//! it, a source counts as never drilled.
+//! it, a source counts as never drilled. It holds names, so it is encrypted for readers.
 
 use std::io;
 
@@ -41,8 +41,10 @@ impl DrillRecord {
     /// Reads the record of a store. One that cannot be read counts as empty.
     #[must_use]
     pub fn read(vault: &Vault) -> Self {
-        let bytes = vault.read_hint(&DRILLS, BYTES_MAX);
-        let value: Option<Value> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let parse = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
+        let secret = vault.read_secret_hint(&DRILLS, BYTES_MAX).and_then(|bytes| parse(&bytes));
+        // Before 0.1.0, the record was not encrypted.
+        let value = secret.or_else(|| vault.read_hint(&DRILLS, BYTES_MAX).and_then(|bytes| parse(&bytes)));
         Self::from_json(&value.unwrap_or_default())
     }
 
@@ -76,7 +78,7 @@ impl DrillRecord {
     /// # Errors
     /// When it cannot be written; the record of before then remains.
     pub fn save(&self, vault: &Vault) -> io::Result<()> {
-        vault.write_hint(&DRILLS, self.to_json().to_string().into_bytes())
+        vault.write_secret_hint(&DRILLS, self.to_json().to_string().as_bytes())
     }
 
     fn to_json(&self) -> Value {

@@ -67,7 +67,7 @@ impl RequestRefusal {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Host => {
-                "This server does not have the name in the address. Allow it with --http-host, or use the address that the server printed."
+                "This server does not have the name in the address. Allow it with --http-name, or use the address that the server printed."
             }
             Self::Method => "The page can only be read.",
             Self::Origin => "The form was sent by another site.",

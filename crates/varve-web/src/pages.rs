@@ -9,6 +9,7 @@ pub(crate) mod machines;
 pub(crate) mod month_days;
 pub(crate) mod page;
 pub(crate) mod search;
+pub(crate) mod snapshot_drills;
 pub(crate) mod snapshot_place;
 pub(crate) mod source;
 pub(crate) mod space;

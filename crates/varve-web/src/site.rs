@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use varve_block::BlockStore;
 use varve_world::{Clock, Timestamp, Workers};
 
+use crate::archive::known_names::KnownNames;
 use crate::archive::open_files::FileOpener;
 use crate::archive::snapshot_view::{FollowedSnapshots, SnapshotView};
 use crate::gate::Gate;
@@ -24,7 +25,8 @@ const DOWNLOADS_MAX: usize = 16;
 pub(crate) struct Site {
     pub(crate) gate: Gate,
     pub(crate) snapshots: FollowedSnapshots,
-    pub(crate) opener: FileOpener,
+    pub(crate) opener: Arc<FileOpener>,
+    pub(crate) names: Arc<KnownNames>,
     /// For downloads, which read each block once.
     pub(crate) blocks: Arc<dyn BlockStore>,
     pub(crate) workers: Arc<dyn Workers>,
@@ -74,11 +76,13 @@ impl PageRequest {
 impl Site {
     pub(crate) fn new(gate: Gate, settings: WebSettings) -> Arc<Self> {
         let WebSettings { snapshots, blocks, workers, clock, zone, state, .. } = settings;
+        let names = KnownNames::new(state.clone());
         let state = state.map(|state| SiteState::new(&state, &clock));
         Arc::new(Self {
             gate,
             snapshots: FollowedSnapshots::new(snapshots),
-            opener: FileOpener::new(Arc::clone(&blocks)),
+            opener: Arc::new(FileOpener::new(Arc::clone(&blocks))),
+            names,
             blocks,
             workers,
             state,

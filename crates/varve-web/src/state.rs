@@ -37,6 +37,16 @@ pub trait ArchiveState: Send + Sync {
     /// # Errors
     /// The store does not open, or is damaged.
     fn space(&self) -> Result<SpaceNeeds, String>;
+
+    /// The saved index of the names in all snapshots; `None` if there is none.
+    fn saved_names(&self) -> Option<Vec<u8>>;
+
+    /// Saves the index of the names in all snapshots, so that only readers of the store can read
+    /// it.
+    ///
+    /// # Errors
+    /// The index cannot be written. It is then made anew at the next start.
+    fn save_names(&self, index: &[u8]) -> Result<(), String>;
 }
 
 /// An arena of the log.

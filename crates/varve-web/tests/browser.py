@@ -4,7 +4,7 @@
   browser.py PROGRAM [--axe FILE] [--pictures FOLDER]
 
 PROGRAM is the built `varve`. The test makes an archive with hostile names, and then looks at each page at 360 and at
-1400 pixels and at double size, in light and in dark colours: nothing must stick out, no script may run, and the browser
+1400 pixels and at double size, in light and in dark colours, with more contrast and with the colours of the system: nothing must stick out, no script may run, and the browser
 must report no error. With axe-core (the file `axe.min.js` of that npm package) every page must be without findings.
 It logs in, looks into a folder, downloads and logs out with the keyboard alone.
 """
@@ -23,6 +23,11 @@ from chromium import Chromium, program  # noqa: E402
 # The most time from a request to the whole answer. The first pages after a start are slower.
 MILLISECONDS_MAX = {"Today": 50, "Calendar": 100}
 PAGE_BYTES_MAX = 100 << 10
+# Width in pixels, dark colours, size of the letters, contrast.
+LOOKS = [
+    (1400, False, 1, ""), (1400, True, 1, ""), (360, False, 1, ""), (360, True, 1, ""), (1400, False, 2, ""),
+    (1400, False, 1, "more"), (1400, True, 1, "more"), (1400, True, 1, "forced"),
+]
 
 # Most of its promises are broken, because the snapshots are of a past month and there is no copy.
 CONFIG = """
@@ -62,7 +67,7 @@ def make_archive(varve: Path, folder: Path) -> dict[str, str]:
         "<script>alert(1)<!--", '"><img src=x onerror=alert(1)>', "javascript:alert(1)", "page.html", "image.svg", "\u202etxt.exe",
         "a\nb", "x" * 255, "very long words in one name " * 9, "{{7*7}}", "\\..\\..", "?a=b#c", "&lt;b&gt;",
     ]
-    hostile += [f"{mark}{number}{mark}" for number in range(25) for mark in ("<b onclick=alert(1)>", "\u200b", "'\"", "\x1b[31m", "`;")]
+    hostile += [f"{mark}{number}{mark}" for number in range(58) for mark in ("<b onclick=alert(1)>", "\u200b", "'\"", "\x1b[31m", "`;")]
     for name in hostile:
         (home / name).write_text("<script>alert(document.domain)</script><svg onload=alert(2)>\n")
     (home / "deep" / "er" / "letter.txt").write_text("Dear archive,\n" * 40)
@@ -95,14 +100,15 @@ class Pages:
             self.findings.append(f"{name} takes {milliseconds:.0f} ms")
         if size > PAGE_BYTES_MAX:
             self.findings.append(f"{name} has {size} bytes")
-        for width, dark, zoom in [(1400, False, 1), (1400, True, 1), (360, False, 1), (360, True, 1), (1400, False, 2)]:
-            where = f"{name} at {width} px{' dark' if dark else ''}{f' × {zoom}' if zoom > 1 else ''}"
-            browser.look(width, dark, zoom)
+        for width, dark, zoom, contrast in LOOKS:
+            marks = ("dark" if dark else "", f"× {zoom}" if zoom > 1 else "", f"{contrast} contrast" if contrast else "")
+            where = " ".join([f"{name} at {width} px", *filter(None, marks)])
+            browser.look(width, dark, zoom, contrast)
             sticks_out = browser.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             if sticks_out > 0:
                 self.findings.append(f"{where}: {sticks_out} px stick out")
             if self.pictures and zoom == 1:
-                browser.picture(self.pictures / f"{name}-{width}{'-dark' if dark else ''}.png")
+                browser.picture(self.pictures / f"{name}-{width}{'-dark' if dark else ''}{contrast and '-' + contrast}.png")
             if self.axe:
                 browser.evaluate(self.axe + "; 0")
                 found = browser.evaluate(
@@ -153,6 +159,22 @@ def with_the_keyboard(pages: Pages, link: str) -> None:
     pages.enter()
     if "day 10" not in browser.evaluate("document.querySelector('.ins').textContent"):
         pages.findings.append("the difference does not have the new line")
+    pages.press_until("element.textContent.trim() === 'diary.txt'")
+    pages.enter()
+    browser.take_downloads()
+    pages.press_until("element.textContent.trim() === 'Download'")
+    browser.press("Enter")
+    if browser.wait("Browser.downloadWillBegin")["suggestedFilename"] != "diary.txt":
+        pages.findings.append("the keyboard does not download the file")
+
+
+def log_out_with_the_keyboard(pages: Pages, base: str) -> None:
+    pages.browser.go(base)
+    pages.press_until("element.textContent.trim() === 'Log out'")
+    pages.enter()
+    pages.browser.go(base + "calendar")
+    if "/login" not in pages.browser.evaluate("location.pathname"):
+        pages.findings.append("after the log-out, the page is still shown")
 
 
 def other_sites(pages: Pages, base: str) -> None:
@@ -204,6 +226,8 @@ def main() -> int:
             browser.call("Emulation.setScriptExecutionDisabled", value=True)
             pages.axe = None
             pages.check("Look", base + "look")
+            browser.call("Emulation.setScriptExecutionDisabled", value=False)
+            log_out_with_the_keyboard(pages, base)
         finally:
             browser.close()
             server.kill()
@@ -229,13 +253,17 @@ def look_at_all(pages: Pages, base: str) -> None:
     pages.check("Folder", roots["home"])
     if "disk.img" in roots:
         pages.check("Disk", roots["disk.img"])
-    browser.go(roots["home"])
-    files = pages.links("/look/")
+    files, part = [], roots["home"]
+    while part:
+        browser.go(part)
+        files += [link for link in pages.links("/look/") if link not in files]
+        part = browser.evaluate("document.querySelector('main > p > a[rel=next]')?.href")
     # Every page of a hostile name, without the slow checks.
     axe, pages.axe = pages.axe, None
     for link in files:
         for address in (link, link.replace("/look/", "/file/")):
             browser.go(address)
+    print(f"{len(files)} hostile names", flush=True)
     pages.axe = axe
     pages.findings += [f"a hostile name: the browser reports {text}" for text in browser.complaints()]
     pages.check("Hostile", next(link for link in files if "script" in link))

@@ -110,13 +110,21 @@ class Chromium:
         self.call("Input.dispatchKeyEvent", type="keyDown", text="\r" if key == "Enter" else text, **common)
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
+    def take_downloads(self) -> None:
+        """Lets downloads begin. Their bytes go to the folder of the browser."""
+        self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=self.profile.name, eventsEnabled=True)
+
     def type(self, text: str) -> None:
         self.call("Input.insertText", text=text)
 
-    def look(self, width: int, dark: bool, zoom: float = 1) -> None:
-        """Sets the width of the window, the colours and the size of the letters."""
+    def look(self, width: int, dark: bool, zoom: float = 1, contrast: str = "") -> None:
+        """Sets the width of the window, the colours, the size of the letters, and `more` or `forced` contrast."""
         self.call("Emulation.setDeviceMetricsOverride", width=int(width / zoom), height=900, deviceScaleFactor=zoom, mobile=width < 500)
-        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        features = [
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "prefers-contrast", "value": {"more": "more", "forced": "custom"}.get(contrast, "no-preference")},
+            {"name": "forced-colors", "value": "active" if contrast == "forced" else "none"},
+        ]
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def picture(self, path: Path) -> None:

@@ -50,7 +50,7 @@ const FLOORS: [(&str, u32); 30] = [
 
 /// The files with layouts of hints. A reader of the format may delete hints, so
 /// `docs/internals/format.md` does not have their bytes.
-const HINTS: [&str; 16] = [
+const HINTS: [&str; 17] = [
     "varve-archive/src/taking/last_snapshot_record.rs",
     "varve-edition/src/cache_record.rs",
     "varve-index/src/checkpoint.rs",
@@ -61,6 +61,7 @@ const HINTS: [&str; 16] = [
     "varve-store/src/reader/lost_blocks.rs",
     "varve-store/src/saved_index/coverage.rs",
     "varve-store/src/vault/arena_extent.rs",
+    "varve-store/src/vault/hint.rs",
     "varve-store/src/vault/log_extent.rs",
     "varve-store/src/vault/newest_page.rs",
     "varve-store/src/vault/private_file.rs",

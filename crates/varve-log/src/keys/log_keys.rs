@@ -156,6 +156,16 @@ impl LogKeys {
         blake3::derive_key(context, &self.bytes.names)
     }
 
+    /// Derives a key for a file outside the log that only readers of this store may read; `None`
+    /// for keys that cannot read it.
+    #[must_use]
+    pub fn derive_for_readers(&self, context: &str) -> Option<Zeroizing<[u8; 32]>> {
+        match self.encrypted {
+            false => Some(Zeroizing::new(self.derive(context))),
+            true => Some(Zeroizing::new(blake3::derive_key(context, self.bytes.read.as_ref()?))),
+        }
+    }
+
     pub(crate) fn seal_code(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.bytes.seal);
         for part in parts {

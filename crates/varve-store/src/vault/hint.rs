@@ -1,16 +1,31 @@
 //! Hints of a store in `index/`: small files with a code of the store's own. A hint that is
 //! missing, or whose code does not match, is ignored. If a hint cannot be written, only the hint is
 //! lost.
+//!
+//! A hint that holds names of files or of snapshots is secret: only keys that may read the store
+//! can read it. Its contents are:
+//!
+//! | offset | bytes | field | meaning                                                              |
+//! |-------:|------:|-------|----------------------------------------------------------------------|
+//! |      0 |     8 | magic | `varveSH1`                                                           |
+//! |      8 |    32 | salt  | random                                                               |
+//! |     40 |       | body  | AES-256-GCM, nonce 0, under `BLAKE3(a key of readers, salt)`, and its tag |
 
 use std::io;
 
+use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
 use varve_world::{FileName, Storage};
+use zeroize::Zeroizing;
 
 use super::Vault;
 
 /// The length of a hint's code in bytes: `BLAKE3(a key of the store's own, all before)`, at the end
 /// of the file.
 pub const HINT_MAC_BYTES: usize = 32;
+const MAGIC: [u8; 8] = *b"varveSH1";
+const SALT_BYTES: usize = 32;
+/// The most bytes that encryption adds.
+const ADDED_BYTES: usize = 128;
 
 /// One kind of hint.
 pub struct Hint {
@@ -58,6 +73,37 @@ impl Vault {
         let mac = self.hint_mac(hint, &body);
         body.extend_from_slice(mac.as_bytes());
         self.world.storage.replace(&hint.file(), &body)
+    }
+
+    /// Returns the contents of a secret hint, of at most `bytes_max`; `None` if there is none, its
+    /// code does not match, or this key cannot read the store.
+    #[must_use]
+    pub fn read_secret_hint(&self, hint: &Hint, bytes_max: usize) -> Option<Zeroizing<Vec<u8>>> {
+        let contents = self.read_hint(hint, bytes_max.saturating_add(ADDED_BYTES))?;
+        let (salt, body) = contents.strip_prefix(&MAGIC)?.split_first_chunk::<SALT_BYTES>()?;
+        let key = self.hint_key(hint, salt)?;
+        unwrap_secret(&key, &MAGIC, body).ok()
+    }
+
+    /// Replaces a secret hint.
+    ///
+    /// # Errors
+    /// When it cannot be written, or this key cannot read the store; the previous hint then
+    /// remains.
+    pub fn write_secret_hint(&self, hint: &Hint, contents: &[u8]) -> io::Result<()> {
+        let mut salt = [0; SALT_BYTES];
+        self.world.random.fill(&mut salt)?;
+        let key = self.hint_key(hint, &salt);
+        let key = key.ok_or_else(|| io::Error::other("the key of this store is write-only"))?;
+        let body = wrap_secret(&key, &MAGIC, contents);
+        self.write_hint(hint, [&MAGIC[..], &salt, &body].concat())
+    }
+
+    fn hint_key(&self, hint: &Hint, salt: &[u8; SALT_BYTES]) -> Option<LockedMemory<[u8; 32]>> {
+        let key = self.log.keys().derive_for_readers(hint.context)?;
+        Some(LockedMemory::filled(|into: &mut [u8; 32]| {
+            into.copy_from_slice(blake3::keyed_hash(&key, salt).as_bytes());
+        }))
     }
 
     fn hint_mac(&self, hint: &Hint, body: &[u8]) -> blake3::Hash {

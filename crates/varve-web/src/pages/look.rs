@@ -151,6 +151,8 @@ struct FolderTemplate {
     tar: String,
     history: Option<String>,
     compares: bool,
+    /// Commands that use a whole disk, with a sentence about each.
+    disk_uses: Vec<(&'static str, String)>,
 }
 
 #[derive(Template)]
@@ -221,7 +223,25 @@ fn folder(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Resul
         tar: at.address("/tar/"),
         history: (!here.is_empty()).then(|| at.address("/file/")),
         compares: earlier.is_some(),
+        disk_uses: disk_uses(at),
     })
+}
+
+/// The commands that use the disk of a snapshot, to be pasted into a shell.
+fn disk_uses(at: &SnapshotPlace<'_>) -> Vec<(&'static str, String)> {
+    let SnapshotContent::Image(_) = at.snapshot.content else { return Vec::new() };
+    if !at.path.is_empty() {
+        return Vec::new();
+    }
+    let id: String = at.snapshot.id.to_string().chars().take(12).collect();
+    vec![
+        ("Boot it in an emulator, without changing it:", format!("varve boot {id}")),
+        (
+            "Serve it as a network block device, read-only:",
+            format!("varve serve --nbd 127.0.0.1:10809 --export {id}"),
+        ),
+        ("Restore all its bytes:", format!("varve restore {id} ./disk.raw")),
+    ]
 }
 
 /// The same folder in the snapshot before. Disks are not compared: to open one takes long.

@@ -32,6 +32,8 @@ pub(crate) struct SourceDay<'a> {
     pub(crate) count: u64,
     /// True if each of them has files that were unreadable.
     pub(crate) has_gaps: bool,
+    /// True if one of them was restored and compared.
+    pub(crate) is_proven: bool,
 }
 
 /// The days that have snapshots, for some years.
@@ -40,6 +42,15 @@ pub(crate) struct SourceDays<'a>(BTreeMap<Date, SourceDay<'a>>);
 impl<'a> SourceDays<'a> {
     /// The days of these snapshots, which are in order, the oldest first.
     pub(crate) fn of(snapshots: impl Iterator<Item = &'a Snapshot>, zone: &TimeZone) -> Self {
+        Self::with_drills(snapshots, zone, |_| false)
+    }
+
+    /// The same, with marks of snapshots that were restored and compared.
+    pub(crate) fn with_drills(
+        snapshots: impl Iterator<Item = &'a Snapshot>,
+        zone: &TimeZone,
+        is_proven: impl Fn(&Snapshot) -> bool,
+    ) -> Self {
         let mut days: BTreeMap<Date, SourceDay<'a>> = BTreeMap::new();
         for snapshot in snapshots {
             let has_gaps = snapshot.problem_count > 0;
@@ -47,10 +58,12 @@ impl<'a> SourceDays<'a> {
                 newest: snapshot,
                 count: 0,
                 has_gaps,
+                is_proven: false,
             });
             day.newest = snapshot;
             day.count += 1;
             day.has_gaps &= has_gaps;
+            day.is_proven |= is_proven(snapshot);
         }
         Self(days)
     }

@@ -1,16 +1,21 @@
 //! Search: names in all snapshots.
 
 use askama::Template;
-use varve_archive::NodeKind;
+use varve_archive::{IndexedPath, Node, NodeKind, Snapshot, SnapshotContent, SnapshotId};
 
 use super::page::{Frame, PageError, PageHtml};
 use super::snapshot_place::address_in;
+use crate::archive::known_names::KnownPaths;
 use crate::archive::name_search::find_names;
+use crate::archive::place::{Place, PlaceError};
 use crate::archive::snapshot_view::{SeriesName, parse_id};
 use crate::show;
 use crate::site::PageRequest;
 
 const TEXT_CHARS_MAX: usize = 200;
+/// Paths on one page.
+const FOUND_MAX: usize = 100;
+const UNREADABLE_FOLDERS: &str = "Some folders could not be read.";
 
 struct FoundRow {
     name: String,
@@ -64,6 +69,86 @@ pub(crate) fn search(request: &PageRequest) -> Result<PageHtml, PageError> {
     if page.text.trim().is_empty() {
         return PageHtml::of(&page);
     }
+    let after = continued_after(request, chosen);
+    let known = match request.value("until") {
+        // This search was begun without an index.
+        Some(_) => None,
+        None => request.site.names.find(
+            &request.site.opener,
+            &request.view,
+            page.text.trim(),
+            after.as_ref(),
+            FOUND_MAX,
+            chosen,
+        ),
+    };
+    match known {
+        Some(known) => fill_from_index(request, &mut page, &key, known),
+        None => fill_from_walk(request, &mut page, &key, chosen),
+    }
+    PageHtml::of(&page)
+}
+
+/// The last path of the part before, in an address that [`fill_from_index`] made.
+fn continued_after(request: &PageRequest, chosen: Option<&SeriesName>) -> Option<IndexedPath> {
+    let series = request.value("in").and_then(|key| request.view.series_of_key(&key)).or(chosen)?;
+    let path = request.path_value("after")?;
+    let (folder, name) = folder_and_name(&path);
+    Some(IndexedPath {
+        host: series.host.clone(),
+        series: series.name.clone(),
+        folder: folder.to_vec(),
+        name: name.to_vec(),
+        snapshot: SnapshotId([0; 16]),
+    })
+}
+
+/// Shows the paths that the index proposes, after a look at each.
+fn fill_from_index(request: &PageRequest, page: &mut SearchTemplate, key: &str, known: KnownPaths) {
+    let KnownPaths { found, lacks_newest } = known;
+    let mut has_gaps = found.has_gaps;
+    for path in &found.paths {
+        let Some(snapshot) = request.view.snapshot(&path.snapshot) else { continue };
+        let whole = path.path();
+        match Place::find(&request.site.opener, snapshot, &whole) {
+            Ok(place) => page.rows.push(found_row(request, snapshot, &whole, &place.node)),
+            Err(PlaceError::Unreadable(_)) => has_gaps = true,
+            // A saved index that was changed proposes paths that are not there.
+            Err(PlaceError::Absent(_) | PlaceError::Depth) => {}
+        }
+    }
+    let snapshots = request.view.snapshots().iter();
+    let is_searched = |one: &&Snapshot| {
+        let is_chosen = page.sources.iter().all(|source| !source.is_chosen)
+            || page.sources.iter().any(|source| source.is_chosen && source.key == SeriesName::of(one).key());
+        matches!(one.content, SnapshotContent::Folder(_)) && is_chosen
+    };
+    page.summary = format!(
+        "{} in {}",
+        show::count(page.rows.len() as u64, "path"),
+        show::count(snapshots.filter(is_searched).count() as u64, "snapshot")
+    );
+    let mut notes = Vec::new();
+    if lacks_newest {
+        notes.push("The newest snapshots are not searched yet.");
+    }
+    if has_gaps {
+        notes.push(UNREADABLE_FOLDERS);
+    }
+    page.note = notes.join(" ");
+    page.next = found.paths.last().filter(|_| found.is_cut).map(|last| {
+        let series = SeriesName { host: last.host.clone(), name: last.series.clone() };
+        let (text, key) = (show::query_value(&page.text), show::query_value(key));
+        format!(
+            "/search?text={text}&source={key}&in={}&after={}",
+            series.key(),
+            show::path_link(&last.path())
+        )
+    });
+}
+
+/// Shows the paths that a walk through the snapshots finds in a few seconds.
+fn fill_from_walk(request: &PageRequest, page: &mut SearchTemplate, key: &str, chosen: Option<&SeriesName>) {
     let until = request.value("until").and_then(|id| parse_id(&id));
     let until = until.and_then(|id| request.view.snapshot(&id)).map(|snapshot| snapshot.time);
     let snapshots = request.view.snapshots().iter().rev();
@@ -74,26 +159,7 @@ pub(crate) fn search(request: &PageRequest) -> Result<PageHtml, PageError> {
     page.rows = result
         .found
         .iter()
-        .map(|found| {
-            let (folder, name) = match found.path.iter().rposition(|byte| *byte == b'/') {
-                Some(at) => (&found.path[..at], &found.path[at + 1..]),
-                None => (&[][..], found.path.as_slice()),
-            };
-            FoundRow {
-                name: show::name(name),
-                folder: show::name(folder),
-                is_folder: found.node.kind == NodeKind::Folder,
-                look: address_in("/look/", found.snapshot, &found.path),
-                history: address_in("/file/", found.snapshot, &found.path),
-                source: source_name(&SeriesName::of(found.snapshot)),
-                time: show::minute(found.snapshot.time, request.zone()),
-                size: if found.node.kind == NodeKind::File {
-                    show::bytes(found.node.size)
-                } else {
-                    String::new()
-                },
-            }
-        })
+        .map(|found| found_row(request, found.snapshot, &found.path, &found.node))
         .collect();
     page.summary = format!(
         "{} in {}",
@@ -106,14 +172,34 @@ pub(crate) fn search(request: &PageRequest) -> Result<PageHtml, PageError> {
         notes.push(format!("The snapshot of {time} was searched only in part: search for a longer text."));
     }
     if result.has_gaps {
-        notes.push("Some folders could not be read.".to_owned());
+        notes.push(UNREADABLE_FOLDERS.to_owned());
     }
     page.note = notes.join(" ");
     page.next = result.next.map(|next| {
         let text = show::query_value(&page.text);
-        format!("/search?text={text}&source={}&until={}", show::query_value(&key), next.id)
+        format!("/search?text={text}&source={}&until={}", show::query_value(key), next.id)
     });
-    PageHtml::of(&page)
+}
+
+fn found_row(request: &PageRequest, snapshot: &Snapshot, path: &[u8], node: &Node) -> FoundRow {
+    let (folder, name) = folder_and_name(path);
+    FoundRow {
+        name: show::name(name),
+        folder: show::name(folder),
+        is_folder: node.kind == NodeKind::Folder,
+        look: address_in("/look/", snapshot, path),
+        history: address_in("/file/", snapshot, path),
+        source: source_name(&SeriesName::of(snapshot)),
+        time: show::minute(snapshot.time, request.zone()),
+        size: if node.kind == NodeKind::File { show::bytes(node.size) } else { String::new() },
+    }
+}
+
+fn folder_and_name(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
 }
 
 fn source_name(series: &SeriesName) -> String {

@@ -3,9 +3,11 @@
 use askama::Template;
 use jiff::civil::Date;
 use varve_archive::Snapshot;
+use varve_world::Timestamp;
 
 use super::month_days::{MONTHS, SourceDays, chosen_year};
 use super::page::{Frame, PageError, PageHtml};
+use super::snapshot_drills::SnapshotDrills;
 use super::snapshot_place::address_in;
 use crate::archive::snapshot_view::parse_id;
 use crate::show;
@@ -20,6 +22,8 @@ struct DayCell {
     /// The newest snapshot of the day.
     address: Option<String>,
     has_gaps: bool,
+    /// A snapshot of the day was restored and compared.
+    is_proven: bool,
     count: u64,
 }
 
@@ -41,6 +45,9 @@ struct SnapshotRow {
     short_id: String,
     tags: String,
     held: String,
+    /// The newest drill, if it was successful, or if it failed.
+    proven: String,
+    failed: String,
 }
 
 #[derive(Template)]
@@ -79,14 +86,16 @@ pub(crate) fn source(request: &PageRequest) -> Result<PageHtml, PageError> {
     let this = show::day(request.now, zone).year();
     let (first, last) = (all.clone().next().map_or(this, year_of), newest.map_or(this, year_of).max(this));
     let of_year = all.clone().filter(|one| year_of(one) == year);
-    let days = SourceDays::of(of_year, zone);
+    let drills = SnapshotDrills::known(request);
+    let days = SourceDays::with_drills(of_year, zone, |one| drills.proven(&one.id).is_some());
     let months = (1..=12).zip(MONTHS).filter_map(|(number, name)| month_table(&days, year, number, name));
     let until = request.value("until").and_then(|id| parse_id(&id));
     let until = until.and_then(|id| request.view.snapshot(&id)).map(|snapshot| snapshot.time);
     let chosen =
         all.clone().rev().filter(|one| until.map_or(year_of(one) <= year, |until| one.time <= until));
     let mut chosen = chosen.peekable();
-    let rows: Vec<_> = chosen.by_ref().take(ROWS_MAX).map(|one| snapshot_row(request, one)).collect();
+    let rows: Vec<_> =
+        chosen.by_ref().take(ROWS_MAX).map(|one| snapshot_row(request, one, &drills)).collect();
     let next = chosen.peek().map(|next| format!("/source/{key}?year={year}&until={}#list", next.id));
     PageHtml::of(&SourceTemplate {
         frame: Frame::new(request, "/calendar", show::name(series.name.as_bytes())),
@@ -107,7 +116,7 @@ pub(crate) fn source(request: &PageRequest) -> Result<PageHtml, PageError> {
 
 fn month_table(days: &SourceDays<'_>, year: i16, number: i8, name: &'static str) -> Option<MonthTable> {
     let first = Date::new(year, number, 1).ok()?;
-    let blank = || DayCell { number: None, address: None, has_gaps: false, count: 0 };
+    let blank = || DayCell { number: None, address: None, has_gaps: false, is_proven: false, count: 0 };
     let lead = usize::try_from(first.weekday().to_monday_zero_offset()).unwrap_or(0);
     let mut cells: Vec<DayCell> = std::iter::repeat_with(blank).take(lead).collect();
     for day in 1..=first.days_in_month() {
@@ -116,6 +125,7 @@ fn month_table(days: &SourceDays<'_>, year: i16, number: i8, name: &'static str)
             number: Some(day),
             address: found.map(|found| address_in("/look/", found.newest, b"")),
             has_gaps: found.is_some_and(|found| found.has_gaps),
+            is_proven: found.is_some_and(|found| found.is_proven),
             count: found.map_or(0, |found| found.count),
         });
     }
@@ -134,12 +144,15 @@ fn month_table(days: &SourceDays<'_>, year: i16, number: i8, name: &'static str)
     Some(MonthTable { number, name, summary, weeks })
 }
 
-fn snapshot_row(request: &PageRequest, snapshot: &Snapshot) -> SnapshotRow {
+fn snapshot_row(request: &PageRequest, snapshot: &Snapshot, drills: &SnapshotDrills) -> SnapshotRow {
     let growth = |of: fn(varve_archive::Growth) -> u64| {
         snapshot.growth.map_or_else(|| "\u{2013}".to_owned(), |growth| show::bytes(of(growth)))
     };
     let holds: Vec<_> = snapshot.holds.iter().map(|hold| show::name(hold.label.as_bytes())).collect();
     let tags: Vec<_> = snapshot.tags.iter().map(|tag| show::name(tag.as_bytes())).collect();
+    let day_of = |time: Option<Timestamp>| {
+        time.map_or_else(String::new, |time| show::day(time, request.zone()).to_string())
+    };
     SnapshotRow {
         time: show::minute(snapshot.time, request.zone()),
         size: show::bytes(snapshot.size),
@@ -155,5 +168,7 @@ fn snapshot_row(request: &PageRequest, snapshot: &Snapshot) -> SnapshotRow {
         short_id: snapshot.id.to_string().chars().take(8).collect(),
         tags: tags.join(", "),
         held: holds.join(", "),
+        proven: day_of(drills.proven(&snapshot.id)),
+        failed: day_of(drills.failed(&snapshot.id)),
     }
 }

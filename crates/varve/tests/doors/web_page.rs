@@ -545,6 +545,27 @@ fn what_is_downloaded_is_what_was_archived() {
         assert!(begun.elapsed().as_secs() < 60, "the new snapshot does not appear");
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
+    // A name that is gone is found in the snapshot that had it.
+    fs::remove_file(home.join("brand-new")).unwrap();
+    sandbox.ok(["snapshot", &sandbox.arg("home"), "--time", "2026-05-04T10:00:00Z"]);
+    let gone = page.get("/search?text=BRAND-new", &session).text();
+    assert!(gone.contains("1 path in") && gone.contains("2026-05-03"), "{gone}");
+    // The saved index of names shows no name to people without a key, and may be deleted.
+    let saved = sandbox.store().join("index/names");
+    while !saved.is_file() {
+        assert!(begun.elapsed().as_secs() < 60, "the index of names is not saved");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let bytes = fs::read(&saved).unwrap();
+    assert!(!bytes.windows(10).any(|part| part == b"letter.txt"));
+    for is_deleted in [false, true] {
+        if is_deleted {
+            fs::remove_file(&saved).unwrap();
+        }
+        let again = Page::start(&sandbox, &[]);
+        let session = again.log_in();
+        assert!(again.get("/search?text=LETTER", &session).text().contains("letter.txt"));
+    }
 }
 
 /// Compares two trees: names, kinds, bytes, modes, times and targets of links.

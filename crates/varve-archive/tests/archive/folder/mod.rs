@@ -5,6 +5,7 @@ mod excludes;
 mod format;
 mod hostile;
 mod look;
+mod name_index;
 mod read_ahead;
 mod restore;
 mod restore_model;

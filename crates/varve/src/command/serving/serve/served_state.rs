@@ -8,7 +8,7 @@ use varve_archive::{Archive, Catalog, Progress, SpaceNeeds};
 use varve_block::with_causes;
 use varve_daily::{DrillRecord, StatusReport};
 use varve_log::ArenaId;
-use varve_store::Store;
+use varve_store::{Hint, Store};
 use varve_upkeep::Checker;
 use varve_web::{ArchiveState, ArenaHealth, LogState};
 
@@ -17,6 +17,10 @@ use crate::invocation::Invocation;
 
 /// The memory for counting who needs which bytes.
 const NEEDS_BYTES: u64 = 128 << 20;
+/// The names in all snapshots, for the search of the page. Without it, they are collected again.
+const NAMES: Hint = Hint { file: "index/names", context: "varve 1 names of files" };
+/// A larger index of names is ignored.
+const NAMES_BYTES_MAX: usize = 512 << 20;
 
 /// Reads the state of an open store.
 pub(super) struct ServedState {
@@ -76,5 +80,14 @@ impl ArchiveState for ServedState {
     fn space(&self) -> Result<SpaceNeeds, String> {
         let archive = self.archive().map_err(|error| with_causes(error.as_ref()))?;
         SpaceNeeds::of(&archive, NEEDS_BYTES, &Progress::new()).map_err(|error| with_causes(&error))
+    }
+
+    fn saved_names(&self) -> Option<Vec<u8>> {
+        self.store.vault().read_secret_hint(&NAMES, NAMES_BYTES_MAX).map(|names| names.to_vec())
+    }
+
+    fn save_names(&self, index: &[u8]) -> Result<(), String> {
+        let saved = self.store.vault().write_secret_hint(&NAMES, index);
+        saved.map_err(|error| format!("cannot write {}: {error}", NAMES.file))
     }
 }

@@ -1,0 +1,167 @@
+//! The index of names proposes exactly the paths that a walk finds, each in the newest listed
+//! snapshot that has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use proptest::prelude::*;
+use varve_archive::folder::{ListEvent, ListNext, StoredFiles, list};
+use varve_archive::{
+    Growth, IndexedPath, NameIndex, Node, Snapshot, SnapshotContent, SnapshotId, UnknownFields,
+};
+use varve_world::Timestamp;
+
+use super::sample::Place;
+
+/// A change of the source between two snapshots.
+#[derive(Debug, Clone)]
+enum TreeChange {
+    /// Makes a file, and the folders above it.
+    Add(usize),
+    /// Removes a file, or a folder with everything in it.
+    Remove(usize),
+}
+
+const PATHS: [&str; 9] = [
+    "a",
+    "notes/a",
+    "notes/letter",
+    "notes/old/Letter",
+    "notes.txt",
+    "src/notes/a",
+    "src/notes/deep/er/letter",
+    "notes",
+    "src",
+];
+
+fn tree_change() -> impl Strategy<Value = TreeChange> {
+    (0..PATHS.len(), any::<bool>())
+        .prop_map(|(at, adds)| if adds { TreeChange::Add(at) } else { TreeChange::Remove(at) })
+}
+
+fn change(place: &Place, changed: &TreeChange) {
+    match changed {
+        TreeChange::Add(at) => {
+            let path = place.source().join(PATHS[*at]);
+            let blocked = path.ancestors().skip(1).any(|above| above.is_file());
+            if !path.exists() && !blocked {
+                place.file(PATHS[*at], "text");
+            }
+        }
+        TreeChange::Remove(at) => {
+            let path = place.source().join(PATHS[*at]);
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+    }
+}
+
+fn snapshot(number: u8, root: Node) -> Snapshot {
+    Snapshot {
+        id: SnapshotId([number; 16]),
+        name: "home".into(),
+        time: Timestamp(i64::from(number)),
+        content: SnapshotContent::Folder(Box::new(root)),
+        source: Vec::new(),
+        host: "web1".into(),
+        tags: Vec::new(),
+        size: 0,
+        file_count: 0,
+        problem_count: 0,
+        left_out: Vec::new(),
+        growth: None::<Growth>,
+        elapsed: 0,
+        machine: None,
+        holds: Vec::new(),
+        keep_until: None,
+        comment: String::new(),
+        file: None,
+        unknown: UnknownFields::default(),
+    }
+}
+
+/// The paths that a walk finds, each with the newest snapshot that has it.
+fn walked(place: &Place, snapshots: &[&Snapshot], text: &str) -> BTreeMap<Vec<u8>, SnapshotId> {
+    let files = StoredFiles::new(&place.blocks);
+    let mut found = BTreeMap::new();
+    for snapshot in snapshots {
+        let SnapshotContent::Folder(root) = &snapshot.content else { continue };
+        list(&files, root, &mut |event| {
+            if let ListEvent::Node { path, node } = event
+                && String::from_utf8_lossy(&node.name).to_lowercase().contains(text)
+                && !path.as_os_str().is_empty()
+            {
+                found.insert(path.as_os_str().as_bytes().to_vec(), snapshot.id);
+            }
+            ListNext::Descend
+        });
+    }
+    found
+}
+
+fn found(index: &NameIndex, listed: &BTreeSet<SnapshotId>, text: &str) -> BTreeMap<Vec<u8>, SnapshotId> {
+    // The parts of a search come one after the other.
+    let (mut paths, mut after): (BTreeMap<_, _>, Option<IndexedPath>) = (BTreeMap::new(), None);
+    loop {
+        let part = index.find(text, after.as_ref(), 2, &|_, _| true, &|id| listed.contains(id));
+        after = part.paths.last().cloned();
+        paths.extend(part.paths.iter().map(|found| (found.path(), found.snapshot)));
+        if !part.is_cut {
+            return paths;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn the_index_finds_what_a_walk_finds(
+        days in prop::collection::vec(prop::collection::vec(tree_change(), 0..5), 1..8),
+        forgotten in prop::collection::btree_set(0_usize..8, 0..4),
+        imported in 0_usize..8,
+    ) {
+        let place = Place::new();
+        let mut all = Vec::new();
+        for (number, changes) in days.iter().enumerate() {
+            changes.iter().for_each(|one| change(&place, one));
+            all.push(snapshot(u8::try_from(number).unwrap(), place.archive(None).root));
+        }
+        let files = StoredFiles::new(&place.blocks);
+        let mut index = NameIndex::default();
+        // One snapshot comes after all others, and may be older than they are.
+        let imported = imported % all.len();
+        for end in 0..all.len() {
+            let known = all[..=end].iter().enumerate().filter(|(number, _)| *number != imported);
+            let known: Vec<_> = known.map(|(_, snapshot)| snapshot).collect();
+            index.update(&files, known.iter().copied(), &|| false).unwrap();
+            prop_assert!(index.has_all(known.iter().copied()));
+            index = NameIndex::decode(&index.encode()).unwrap();
+        }
+        index.update(&files, &all, &|| false).unwrap();
+        prop_assert_eq!(index.update(&files, &all, &|| false), Ok(false));
+        let left: Vec<_> = all.iter().enumerate().filter(|(number, _)| !forgotten.contains(number)).map(|(_, one)| one).collect();
+        let listed: BTreeSet<_> = left.iter().map(|snapshot| snapshot.id).collect();
+        for text in ["", "a", "letter", "notes", "x"] {
+            prop_assert_eq!(found(&index, &listed, text), walked(&place, &left, text), "{}", text);
+        }
+        // An update without the forgotten ones changes nothing that is found.
+        index.update(&files, left.iter().copied(), &|| false).unwrap();
+        for text in ["", "letter"] {
+            prop_assert_eq!(found(&index, &listed, text), walked(&place, &left, text), "{}", text);
+        }
+    }
+}
+
+#[test]
+fn an_ended_update_can_be_made_again() {
+    let place = Place::new();
+    place.file("notes/letter", "text");
+    let all = [snapshot(1, place.archive(None).root)];
+    let files = StoredFiles::new(&place.blocks);
+    let mut index = NameIndex::default();
+    assert!(index.update(&files, &all, &|| true).is_err());
+    assert!(!index.has_all(&all));
+    assert_eq!(index.update(&files, &all, &|| false), Ok(true));
+    assert_eq!(index.find("LETTER", None, 10, &|_, _| true, &|_| true).paths.len(), 1);
+    assert_eq!(index.find("letter", None, 10, &|_, name| name != "home", &|_| true).paths.len(), 0);
+}
