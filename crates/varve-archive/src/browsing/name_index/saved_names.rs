@@ -160,11 +160,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damage_is_refused_or_harmless(at in 0_usize..10_000, byte: u8, length in 0_usize..10_000) {
+        fn damage_is_refused_or_harmless(at: prop::sample::Index, byte: u8, length: prop::sample::Index) {
             let mut bytes = sample().encode();
             let count = bytes.len();
-            bytes[at % count] = byte;
-            bytes.truncate(length % (count + 1));
+            *at.get_mut(&mut bytes) = byte;
+            bytes.truncate(length.index(count.saturating_add(1)));
             // An index that was read can be searched.
             if let Some(index) = NameIndex::decode(&bytes) {
                 index.find("a", None, 10, &|_, _| true, &|_| true);
