@@ -1,15 +1,16 @@
 """Repeats the papers' experiments on this machine, and writes tables and plots for
-docs/evidence/experiments.md.
+docs/evidence/experiments.md and docs/evidence/simulation.md.
 
   script/experiments                 runs everything: half an hour on a quiet machine, needs 5 GB of disk
   script/experiments PART...         runs these parts only; script/experiments --list lists the parts
+  script/experiments --parts GROUP   runs the parts of a group: --parts simulate for those named simulate-...
   script/experiments --quick         uses a hundredth of the data, as a quick test; writes nothing to docs/
   script/experiments --render        measures nothing; writes tables and plots of the last measurements
   script/experiments --from DIR      does the same with the measurements of another checkout, which are in its
                                      folder docs/evidence/experiments
 
 The measurements are kept in docs/evidence/experiments/, one file for each part. The tables go into
-docs/evidence/experiments.md, between the lines with their names. The plots are put beside the measurements. A
+two pages, between the lines with their names. The plots are put beside the measurements. A
 machine without other work gives better figures. A part takes a few minutes at most, so each part can run when
 the machine is quiet. A part that fails leaves nothing of an earlier run behind, and the other parts still
 run. The program lists incomplete tables at the end, and its exit status is then 1.
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import lbcas
+from bench import lbcas, simulating
 from bench.lbcas import disks, sharing
 from bench.lbcas import tables as lbcas_tables
 from bench.svg import bars, histogram, number
@@ -75,6 +76,8 @@ def main() -> int:
     if chosen.list:
         print("\n".join(parts))
         return 0
+    for group in chosen.groups:
+        chosen.parts += [name for name in parts if name.startswith(f"{group}-")] or [group]
     unknown = [name for name in chosen.parts if name not in parts]
     if unknown:
         print(f"unknown part {unknown[0]!r}; the parts are: {', '.join(parts)}", file=sys.stderr)
@@ -125,6 +128,7 @@ def parse() -> argparse.Namespace:
         prog="script/experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--parts", dest="groups", action="append", default=[], metavar="GROUP", help="the parts whose names begin with GROUP")
     parser.add_argument("--data", type=Path, default=TARGET / "experiments", metavar="DIR", help="the folder for temporary stores")
     parser.add_argument("--quick", action="store_true", help="tiny data; tables and plots go to the data folder")
     parser.add_argument("--render", action="store_true", help="measure nothing")
@@ -157,6 +161,8 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
         indexes = "2622:8K,35651:2K" if quick else "262144:8K,35651584:2K" if depth == 1 else "1:8K"
         words = ["--size", "20M" if quick else "2G", "--depth", depth, "--index-blocks", indexes]
         yield f"memventi-{depth}", memventi(words)
+    yield "simulate-snapshots", simulation(simulating.snapshots(quick))
+    yield "simulate-restores", simulation(simulating.restores(quick))
     if not quick:
         for name, disk in LBCAS_DISKS.items():
             yield name, lbcas_starts(disk)
@@ -181,6 +187,11 @@ def foundation(words: Sequence[object]) -> Part:
 
 def memventi(words: Sequence[object]) -> Part:
     return lambda work, _: lab("memventi", work, *words)[0]
+
+
+def simulation(runs: Sequence[Sequence[object]]) -> Part:
+    """A part in virtual time, which needs no disk."""
+    return lambda *_: [result for words in runs for result in lab(*words)]
 
 
 def plan(words: Sequence[object]) -> Part:
@@ -230,18 +241,22 @@ def render(folder: Path, docs: Path) -> list[str]:
     for name, disk in LBCAS_DISKS.items():
         if found := results.of(name):
             tables |= {table: markdown(head, rows) for table, (head, rows) in lbcas_tables.tables(disk.name, found).items()}
+    if (taken := results.of("simulate-snapshots")) and (restored := results.of("simulate-restores")):
+        tables |= {table: markdown(head, rows) for table, (head, rows) in simulating.tables(taken, restored).items()}
     if found := results.of("lbcas-sharing"):
         tables["lbcas-sharing"] = markdown(*sharing.table(found))
     for name, plot in plots(results):
         (folder / f"{name}.svg").write_text(plot)
-    page = docs / "experiments.md"
-    if not page.is_file():
-        page.write_text("".join(f"<!-- {name} -->\n<!-- end -->\n\n" for name in tables))
-    text = page.read_text()
-    for name, rows in tables.items():
-        text = re.sub(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", lambda at: at[1] + rows + at[2], text, flags=re.DOTALL)
-    page.write_text(text)
-    return [name for name, rows in tables.items() if f"<!-- {name} -->" not in text or lacks_something(rows)]
+    shown = set()
+    for page in (docs / "experiments.md", docs / "simulation.md"):
+        if not page.is_file():
+            page.write_text("".join(f"<!-- {name} -->\n<!-- end -->\n\n" for name in tables))
+        text = page.read_text()
+        shown |= {name for name in tables if f"<!-- {name} -->" in text}
+        for name, rows in tables.items():
+            text = re.sub(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", lambda at: at[1] + rows + at[2], text, flags=re.DOTALL)
+        page.write_text(text)
+    return [name for name, rows in tables.items() if name not in shown or lacks_something(rows)]
 
 
 def lacks_something(table: str) -> bool:
@@ -426,6 +441,8 @@ def plots(results: Results) -> Iterator[tuple[str, str]]:
         ):
             counts = {int(value): times for value, times in shape[at].items()}
             yield f"{name}-{count}", histogram(f"{across[0].upper()}{across[1:]}, in an index of {count:,} blocks", across, counts)
+    if (taken := results.of("simulate-snapshots")) and (restored := results.of("simulate-restores")):
+        yield from simulating.plots(taken, restored)
     for name, disk in LBCAS_DISKS.items():
         if found := results.of(name):
             yield from lbcas_tables.plots(disk.name, found)

@@ -367,9 +367,11 @@ fn content(workload: &Workload, number: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use varve_sim::PageCacheLimits;
     use varve_world::MemoryStorage;
 
     use super::*;
+    use crate::uncached::UncachedStorage;
 
     const WORKLOAD: Workload = Workload {
         block_bytes: 4096,
@@ -449,6 +451,54 @@ mod tests {
         let work = |engine| results(engine).into_iter().map(|result| result.disk).collect::<Vec<_>>();
         for engine in Engine::CHOICES {
             assert_eq!(work(engine), work(engine));
+        }
+    }
+
+    /// The simulation is the engine itself, so it must request the same transfers as on a real
+    /// disk.
+    #[test]
+    fn a_simulated_run_counts_the_same_as_a_real_one() {
+        let workload = Workload { block_count: 2000, sample_count: 40, ..WORKLOAD };
+        for engine in [Engine::VENTI].into_iter().chain(Engine::CHOICES) {
+            let counts = |world: &World, forget: &dyn Fn()| {
+                let results = run_cases(world, engine, &workload, forget, &mut |_| ()).unwrap();
+                assert_eq!(results.len(), 6);
+                results.into_iter().map(|result| (result.case, result.blocks, result.disk, result.index))
+            };
+            let folder = tempfile::tempdir().unwrap();
+            let storage = Arc::new(UncachedStorage::new(folder.path()));
+            let real = counts(&World::deterministic(storage, 1), &|| crate::forget::forget(folder.path()));
+            let device = crate::simulated::device("foundation-maxtor").unwrap();
+            let (timed, clock) = crate::simulated::timed_storage(&device, PageCacheLimits::default());
+            let world = World { clock, ..World::deterministic(Arc::clone(&timed) as _, 1) };
+            let simulated = counts(&world, &|| timed.forget());
+            assert!(real.eq(simulated), "{engine:?}");
+        }
+    }
+
+    /// Without a page cache, a constant device takes a time for each seek and each byte.
+    #[test]
+    fn on_a_constant_device_the_times_follow_from_the_counts() {
+        let device = crate::simulated::device("foundation-maxtor").unwrap();
+        for engine in [Engine::VENTI].into_iter().chain(Engine::CHOICES) {
+            let (timed, clock) = crate::simulated::timed_storage(&device, PageCacheLimits::default());
+            let world = World { clock, ..World::deterministic(Arc::clone(&timed) as _, 1) };
+            let forget = || timed.forget();
+            for result in run_cases(&world, engine, &WORKLOAD, &forget, &mut |_| ()).unwrap() {
+                let float = |count: u64| f64::from(u32::try_from(count).unwrap());
+                let disk = result.disk;
+                let expected = float(disk.seeks) * 0.0136
+                    + float(disk.read_bytes) / 33_764_147.2
+                    + float(disk.written_bytes) / 27_787_264.0;
+                let measured = float(u32::try_from(result.nanoseconds / 1000).unwrap().into()) / 1e6;
+                // Files lie on the device in pieces of a megabyte, unknown to the counts.
+                let pieces = float((disk.read_bytes + disk.written_bytes) >> 20) + 2.0;
+                let difference = (measured - expected).abs();
+                assert!(
+                    difference <= expected / 100.0 + pieces * 0.0136,
+                    "{engine:?} {result:?}: {expected}"
+                );
+            }
         }
     }
 }

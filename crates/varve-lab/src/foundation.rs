@@ -1,23 +1,26 @@
 //! `varve-lab foundation`: measures each kind of store in the six cases of Foundation's Figure 5.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use varve_plan::Engine;
+use varve_sim::{DeviceProfile, PageCacheLimits};
 use varve_world::World;
 
 use crate::cases::{CaseResult, Workload, run_cases};
 use crate::forget::forget;
+use crate::simulated::{device, timed_storage};
 use crate::uncached::UncachedStorage;
 use crate::{amount, scratch};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Foundation {
     /// A folder on the disk
-    folder: PathBuf,
+    #[arg(required_unless_present = "device")]
+    folder: Option<PathBuf>,
 
     /// The block sizes, powers of two from 512 to 64K; several sizes are measured one after the
     /// other
@@ -44,6 +47,11 @@ pub(crate) struct Foundation {
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = amount::bytes)]
     index_memory: u64,
 
+    /// Simulate a device, in virtual time and without a page cache: the name of one that the
+    /// program knows, or a TOML file
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "folder")]
+    device: Option<String>,
+
     /// The seed of the blocks
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -68,7 +76,6 @@ enum EngineChoice {
 pub(crate) fn run(args: &Foundation, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
     for block_bytes in &args.block_sizes {
         for engine in chosen(&args.engines) {
-            let folder = scratch(&args.folder)?;
             let workload = Workload {
                 block_bytes: usize::try_from(*block_bytes)?,
                 block_count: usize::try_from(args.blocks)?,
@@ -77,24 +84,41 @@ pub(crate) fn run(args: &Foundation, done: &mut dyn FnMut(Value) -> Result<()>) 
                 index_memory: args.index_memory,
                 seed: args.seed,
             };
-            let storage = Arc::new(UncachedStorage::new(folder.path()));
-            let world = World { storage: Arc::clone(&storage) as _, ..World::real(folder.path()) };
-            let forget = || forget(folder.path());
-            let results = run_cases(&world, engine, &workload, &forget, &mut |_| {});
-            let failed = || format!("the engine could not be measured in {}", args.folder.display());
-            let cases =
-                results.with_context(failed)?.iter().map(case_json).collect::<Result<Vec<Value>>>()?;
-            done(json!({
-                "type": "foundation_benchmark",
-                "engine": engine.name(),
-                "block_bytes": block_bytes,
-                "block_count": args.blocks,
-                "is_direct": storage.is_direct(),
-                "cases": cases,
-            }))?;
+            let mut object = match (&args.device, &args.folder) {
+                (Some(name), _) => simulated(&device(name)?, engine, &workload)?,
+                (None, Some(folder)) => measured(folder, engine, &workload)?,
+                (None, None) => bail!("name a folder or a device"),
+            };
+            object["type"] = json!("foundation_benchmark");
+            object["engine"] = json!(engine.name());
+            object["block_bytes"] = json!(block_bytes);
+            object["block_count"] = json!(args.blocks);
+            done(object)?;
         }
     }
     Ok(())
+}
+
+/// Puts an engine through the cases on the disk with `folder`.
+fn measured(folder: &Path, engine: Engine, workload: &Workload) -> Result<Value> {
+    let scratch = scratch(folder)?;
+    let storage = Arc::new(UncachedStorage::new(scratch.path()));
+    let world = World { storage: Arc::clone(&storage) as _, ..World::real(scratch.path()) };
+    let results = run_cases(&world, engine, workload, &|| forget(scratch.path()), &mut |_| {});
+    let failed = || format!("the engine could not be measured in {}", folder.display());
+    let cases = results.with_context(failed)?.iter().map(case_json).collect::<Result<Vec<Value>>>()?;
+    Ok(json!({ "is_direct": storage.is_direct(), "cases": cases }))
+}
+
+/// Puts an engine through the cases in virtual time, on a device without a page cache.
+fn simulated(device: &DeviceProfile, engine: Engine, workload: &Workload) -> Result<Value> {
+    let (storage, clock) = timed_storage(device, PageCacheLimits::default());
+    let deterministic = World::deterministic(Arc::clone(&storage) as _, workload.seed);
+    let world = World { clock, ..deterministic };
+    let results = run_cases(&world, engine, workload, &|| storage.forget(), &mut |_| {});
+    let failed = || format!("the engine could not be simulated on {}", device.name);
+    let cases = results.with_context(failed)?.iter().map(case_json).collect::<Result<Vec<Value>>>()?;
+    Ok(json!({ "device": device.name, "cases": cases }))
 }
 
 /// Returns the chosen engines in the order of output.
@@ -131,7 +155,7 @@ mod tests {
         args: Foundation,
     }
 
-    fn measured(args: &[&str]) -> Vec<Value> {
+    fn lines_of(args: &[&str]) -> Vec<Value> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let line = Line::parse_from(["foundation", path].iter().chain(args));
@@ -147,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_engine_is_put_through_the_six_cases() {
-        let runs = measured(&["--blocks", "2K", "--sample", "30", "--block-size", "512,4096"]);
+        let runs = lines_of(&["--blocks", "2K", "--sample", "30", "--block-size", "512,4096"]);
         assert_eq!(runs.len(), 10, "each kind of store and Venti's algorithm, with each size of block");
         for run in &runs {
             let cases = run["cases"].as_array().unwrap();
@@ -164,8 +188,23 @@ mod tests {
             assert!(of("fresh-write")["disk"]["written_bytes"].as_u64().unwrap() > 500_000);
         }
         let few = ["--blocks", "500", "--sample", "5", "--block-size", "512", "--engine", "value-disk,venti"];
-        let names: Vec<_> = measured(&few).iter().map(|run| run["engine"].clone()).collect();
+        let names: Vec<_> = lines_of(&few).iter().map(|run| run["engine"].clone()).collect();
         assert_eq!(names, ["Venti's algorithm", "by value, index on disk"]);
+    }
+
+    #[test]
+    fn a_device_takes_the_place_of_a_folder() {
+        let line = ["foundation", "--device", "foundation-maxtor", "--blocks", "500", "--sample", "5"];
+        let line = Line::parse_from(line.iter().chain(&["--block-size", "4096", "--engine", "venti"]));
+        let mut found = Vec::new();
+        run(&line.args, &mut |value| {
+            found.push(value);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(found[0]["cases"].as_array().unwrap().len(), 6);
+        assert!(found[0]["device"].as_str().unwrap().contains("Maxtor"), "{}", found[0]);
+        assert!(Line::try_parse_from(["foundation"]).is_err());
     }
 
     #[test]

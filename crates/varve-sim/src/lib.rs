@@ -65,7 +65,7 @@ pub use rot::Rot;
 pub use slow_disk::SlowDisk;
 pub use tally::{Leftover, Tally};
 pub use timed::{
-    AccessKind, AccessPattern, BatonWorkers, ConstantDisk, DeviceProfile, DeviceProfileError, DeviceTimes,
-    EmulatedStorage, GeneratedBlock, PageCacheLimits, PublishedFigure, RotatingDisk, TimedStorage,
-    VirtualClock,
+    AccessKind, AccessPattern, BatonWorkers, ConstantDisk, DEVICE_NAMES, DeviceProfile, DeviceProfileError,
+    DeviceTimes, EmulatedStorage, GeneratedBlock, PageCacheLimits, PublishedFigure, RotatingDisk,
+    TimedStorage, VirtualClock,
 };

@@ -30,7 +30,8 @@ pub use access::AccessKind;
 pub use baton_workers::BatonWorkers;
 pub use clock::VirtualClock;
 pub use device::{
-    AccessPattern, ConstantDisk, DeviceProfile, DeviceProfileError, PublishedFigure, RotatingDisk,
+    AccessPattern, ConstantDisk, DEVICE_NAMES, DeviceProfile, DeviceProfileError, PublishedFigure,
+    RotatingDisk,
 };
 pub use emulated::{EmulatedStorage, GeneratedBlock};
 pub use page_cache::PageCacheLimits;

@@ -1,8 +1,10 @@
 //! Devices as files: a model, its source, and published figures that the model must reproduce.
 
+mod known;
 mod pattern;
 mod rotating;
 
+pub use known::DEVICE_NAMES;
 pub use pattern::AccessPattern;
 pub use rotating::RotatingDisk;
 

@@ -87,13 +87,23 @@ impl CleanPages {
         Self { pages_max, used_at: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0 }
     }
 
-    /// Reports whether a range of the device is in memory. If so, it counts as used.
-    pub(super) fn has(&mut self, range: &Range<u64>) -> bool {
-        if self.pages_max == 0 || !pages(range).all(|page| self.used_at.contains_key(&page)) {
-            return false;
+    /// Returns the whole pages of a range of the device that have to be read; `None` if all of it
+    /// is in memory. Pages that are in memory count as used, and are left out at both ends. Without
+    /// memory for pages the range is returned as it is.
+    pub(super) fn missing(&mut self, range: &Range<u64>) -> Option<Range<u64>> {
+        if self.pages_max == 0 {
+            return (!range.is_empty()).then(|| range.clone());
         }
-        self.add(range);
-        true
+        let mut all = pages(range);
+        let first = all.find(|page| !self.used_at.contains_key(page));
+        let last = all.rfind(|page| !self.used_at.contains_key(page)).or(first);
+        let missing = first.zip(last).map(|(first, last)| first * PAGE_BYTES..(last + 1) * PAGE_BYTES);
+        for page in pages(range) {
+            if self.used_at.contains_key(&page) {
+                self.use_page(page);
+            }
+        }
+        missing
     }
 
     /// Takes a range of the device into memory.
@@ -101,18 +111,20 @@ impl CleanPages {
         if self.pages_max == 0 {
             return;
         }
-        for page in pages(range) {
-            self.uses += 1;
-            if let Some(before) = self.used_at.insert(page, self.uses) {
-                self.by_use.remove(&before);
-            }
-            self.by_use.insert(self.uses, page);
-        }
+        pages(range).for_each(|page| self.use_page(page));
         while self.used_at.len() > self.pages_max {
             if let Some((_, page)) = self.by_use.pop_first() {
                 self.used_at.remove(&page);
             }
         }
+    }
+
+    fn use_page(&mut self, page: u64) {
+        self.uses += 1;
+        if let Some(before) = self.used_at.insert(page, self.uses) {
+            self.by_use.remove(&before);
+        }
+        self.by_use.insert(self.uses, page);
     }
 
     pub(super) fn clear(&mut self) {
@@ -152,9 +164,20 @@ mod tests {
         let mut clean = CleanPages::new(2 * PAGE_BYTES);
         clean.add(&(0..1));
         clean.add(&(PAGE_BYTES..PAGE_BYTES + 1));
-        assert!(clean.has(&(0..10)));
+        assert_eq!(clean.missing(&(0..10)), None);
         clean.add(&(2 * PAGE_BYTES..2 * PAGE_BYTES + 1));
-        assert!(!clean.has(&(PAGE_BYTES..PAGE_BYTES + 1)) && clean.has(&(0..10)));
-        assert!(!CleanPages::new(0).has(&(0..0)));
+        assert_eq!(clean.missing(&(PAGE_BYTES..PAGE_BYTES + 1)), Some(PAGE_BYTES..2 * PAGE_BYTES));
+        assert_eq!(clean.missing(&(0..10)), None);
+    }
+
+    #[test]
+    fn whole_pages_are_read_from_the_first_missing_to_the_last() {
+        let mut clean = CleanPages::new(10 * PAGE_BYTES);
+        for page in [0, 2, 5] {
+            clean.add(&(page * PAGE_BYTES..page * PAGE_BYTES + 7));
+        }
+        assert_eq!(clean.missing(&(100..6 * PAGE_BYTES)), Some(PAGE_BYTES..5 * PAGE_BYTES));
+        assert_eq!(clean.missing(&(100..PAGE_BYTES + 1)), Some(PAGE_BYTES..2 * PAGE_BYTES));
+        assert_eq!(CleanPages::new(0).missing(&(3..9)), Some(3..9));
     }
 }

@@ -115,9 +115,11 @@ impl TimedState {
         if self.dirty.contains(file, range) {
             return None;
         }
-        let ranges = self.places.ranges(file, range.start, range.end - range.start);
-        let is_there = is_cached && ranges.iter().all(|range| self.clean.has(range));
-        (!is_there).then(|| DeviceRead { ranges, is_of_index: is_of_index(file), is_cached })
+        let mut ranges = self.places.ranges(file, range.start, range.end - range.start);
+        if is_cached {
+            ranges = ranges.iter().filter_map(|range| self.clean.missing(range)).collect();
+        }
+        (!ranges.is_empty()).then(|| DeviceRead { ranges, is_of_index: is_of_index(file), is_cached })
     }
 
     /// Performs a read that was requested at the moment `requested`. Returns the moment of its end.

@@ -205,7 +205,9 @@ mod tests {
         assert_eq!(clock.nanoseconds(), 35 * MILLISECOND);
         storage.forget();
         storage.read_at(&log, 0, &mut [0; 1000]).unwrap();
-        assert_eq!(clock.nanoseconds(), 46 * MILLISECOND);
+        assert_eq!(clock.nanoseconds(), 45 * MILLISECOND + 4_096_000, "a whole page is read");
+        storage.read_at(&log, 1000, &mut [0; 4000]).unwrap();
+        assert_eq!(clock.nanoseconds(), 45 * MILLISECOND + 8_192_000, "and then the next one");
     }
 
     #[test]
