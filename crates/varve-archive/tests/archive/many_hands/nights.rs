@@ -276,7 +276,9 @@ impl Shared {
         let (config, log) = Store::unlock(&world, Some(&secret()))
             .map_err(|error| format!("replicate: {}", with_causes(&error)))?;
         let source = ReplicationSource { world: &world, config: &config, log: &log };
-        let options = ReplicateOptions { segment_bytes: 300 << 10, ..ReplicateOptions::default() };
+        // All targets in memory have the same name, and a new one is empty.
+        let options =
+            ReplicateOptions { segment_bytes: 300 << 10, recreate: true, ..ReplicateOptions::default() };
         let plan = ReplicationPlan::new(source, target, &options);
         let plan = plan.map_err(|error| format!("replicate, planning: {}", with_causes(&error)))?;
         let wrong: Vec<_> = plan.wrong.iter().map(|wrong| wrong.object.as_str().to_owned()).collect();
