@@ -4,8 +4,9 @@
 //!
 //! `cases` runs the engine through the six cases in which Foundation compares its engines with
 //! Venti's. `counted` counts the storage operations of each case. `index_shape` examines an index
-//! in memory. `snapshots` runs the engine in virtual time, through 400 days of a disk's life.
-//! `foundation`, `memventi` and `snapshots` are the commands.
+//! in memory. `snapshots` runs the engine in virtual time, through 400 days of a disk's life, and
+//! `replay` runs a trace. `generate` makes traces from figures. `foundation`, `memventi`,
+//! `snapshots`, `replay` and `generate` are the commands.
 //!
 //! Read first: `cases.rs` (the six cases), `foundation.rs`, `memventi.rs` and `snapshots.rs` (the
 //! commands).
@@ -15,8 +16,10 @@ mod cases;
 mod counted;
 mod forget;
 mod foundation;
+mod generate;
 mod index_shape;
 mod memventi;
+mod replay;
 mod simulated;
 mod snapshots;
 mod uncached;
@@ -54,6 +57,14 @@ enum Lab {
     /// disk, and the times of restores. The engine reads and writes real bytes, so this takes some
     /// seconds for each gigabyte, divided by the scale.
     Snapshots(snapshots::Snapshots),
+    /// Run a trace through the engine in virtual time, on a described device
+    ///
+    /// The output has the time of each snapshot and the work of the device. The blocks have the
+    /// sizes of the trace, and compress as well as they did.
+    Replay(replay::Replay),
+    /// Make a trace from figures about a workload
+    #[command(subcommand)]
+    Generate(generate::Generate),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +73,8 @@ fn main() -> ExitCode {
         Lab::Foundation(args) => foundation::run(&args, &mut print),
         Lab::Memventi(args) => memventi::run(&args, &mut print),
         Lab::Snapshots(args) => snapshots::run(&args, &mut print),
+        Lab::Replay(args) => replay::run(&args, &mut print),
+        Lab::Generate(command) => generate::run(&command, &mut print),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };
     // A failure to write here cannot be reported anywhere.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve_block::{BlockStore, SyncError};
+use varve_block::{BlockStore, SyncError, with_causes};
 use varve_venti::Address;
 use varve_world::{RealWorkers, World};
 
@@ -16,6 +17,7 @@ use crate::buffer::{BufferTarget, WriteBuffer};
 use crate::cache::{Cache, LookAside};
 use crate::configuration::{Configuration, StoreDescription};
 use crate::read_ahead::{ListReferences, ReadAheadStore};
+use crate::recording::RecordingStore;
 use crate::shards::{Shard, ShardedStore};
 use crate::watched_proxies::{WatchedProxies, WatchedProxy};
 
@@ -47,8 +49,21 @@ pub trait ProxyResources {
     /// The text in this process's lock files, shown to other processes that want the same folders.
     fn holder(&self) -> String;
 
+    /// Makes a new file for a trace in `folder`, which need not exist yet.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    fn trace(&self, folder: &Path) -> Result<NewTrace, OpenFailure>;
+
     /// The function that lists the blocks that a block references.
     fn leads(&self) -> ListReferences;
+}
+
+/// A file for a trace, and the name of the program that writes it.
+pub struct NewTrace {
+    pub output: Box<dyn Write + Send>,
+    /// The program with its version.
+    pub maker: String,
 }
 
 /// Why a configuration was not built.
@@ -63,6 +78,7 @@ pub struct AssembleError {
 pub struct AssembledProxies {
     blocks: Arc<dyn BlockStore>,
     watched: WatchedProxies,
+    recordings: Vec<(String, Arc<RecordingStore>)>,
     background: Vec<Background>,
 }
 
@@ -73,6 +89,7 @@ struct ProxyBuilder<'a> {
     built: BTreeMap<String, Arc<dyn BlockStore>>,
     shards: BTreeMap<String, Arc<ShardedStore>>,
     parts: Vec<(String, WatchedProxy)>,
+    recordings: Vec<(String, Arc<RecordingStore>)>,
     background: Vec<Background>,
 }
 
@@ -141,6 +158,14 @@ impl ProxyBuilder<'_> {
                 self.background.push(Background::read_ahead(Arc::clone(&ahead)));
                 (WatchedProxy::ReadAhead(Arc::clone(&ahead)), ahead)
             }
+            StoreDescription::Record { source, folder } => {
+                let NewTrace { output, maker } = self.outside.trace(folder)?;
+                let World { clock, random, .. } = self.outside.world(folder);
+                let recording = RecordingStore::new(behind(source), output, &maker, None, &*random, clock)?;
+                let recording = Arc::new(recording);
+                self.recordings.push((name.to_owned(), Arc::clone(&recording)));
+                return Ok(recording);
+            }
         };
         self.parts.push((name.to_owned(), part));
         Ok(blocks)
@@ -168,11 +193,12 @@ impl AssembledProxies {
             built: BTreeMap::new(),
             shards: BTreeMap::new(),
             parts: Vec::new(),
+            recordings: Vec::new(),
             background: Vec::new(),
         };
         let blocks = builder.build(configuration.serve())?;
-        let ProxyBuilder { parts, background, .. } = builder;
-        Ok(Self { blocks, watched: WatchedProxies(parts), background })
+        let ProxyBuilder { parts, recordings, background, .. } = builder;
+        Ok(Self { blocks, watched: WatchedProxies(parts), recordings, background })
     }
 
     /// The store that is served.
@@ -202,6 +228,12 @@ impl AssembledProxies {
             }
         }
         // If nothing was written, an unreachable server is no error.
-        if was_written { self.blocks.sync() } else { Ok(()) }
+        let synced = if was_written { self.blocks.sync() } else { Ok(()) };
+        for (name, recording) in &self.recordings {
+            if let Err(error) = recording.finish() {
+                tracing::warn!(error = %with_causes(&error), name, "the trace is incomplete");
+            }
+        }
+        synced
     }
 }

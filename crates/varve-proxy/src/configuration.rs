@@ -94,6 +94,13 @@ pub enum StoreDescription {
         /// Bytes of blocks that are kept in memory.
         memory_bytes: u64,
     },
+    /// A recorder.
+    Record {
+        /// The store whose work is recorded.
+        source: String,
+        /// The folder of its traces.
+        folder: PathBuf,
+    },
 }
 
 /// The store that is served, and all stores behind it.
@@ -194,6 +201,10 @@ enum StoreSection {
     ReadAhead {
         source: String,
         memory: Option<SizeValue>,
+    },
+    Record {
+        source: String,
+        folder: PathBuf,
     },
 }
 
@@ -325,6 +336,9 @@ impl SectionReader<'_> {
                 source,
                 memory_bytes: self.size("memory", memory, CACHE_BYTES, 1 << 20)?,
             },
+            StoreSection::Record { source, folder } => {
+                StoreDescription::Record { source, folder: self.path("folder", folder)? }
+            }
         })
     }
 }
@@ -341,7 +355,7 @@ impl StoreDescription {
             }
             Self::Buffer { target, .. } => vec![("target", target)],
             Self::Shards { stores } => stores.iter().map(|name| ("stores", name.as_str())).collect(),
-            Self::ReadAhead { source, .. } => vec![("source", source)],
+            Self::ReadAhead { source, .. } | Self::Record { source, .. } => vec![("source", source)],
         }
     }
 
@@ -349,7 +363,9 @@ impl StoreDescription {
     fn folder(&self) -> Option<(&'static str, &PathBuf)> {
         match self {
             Self::Folder { path } => Some(("path", path)),
-            Self::Bounded { folder, .. } | Self::Buffer { folder, .. } => Some(("folder", folder)),
+            Self::Bounded { folder, .. } | Self::Buffer { folder, .. } | Self::Record { folder, .. } => {
+                Some(("folder", folder))
+            }
             _ => None,
         }
     }

@@ -15,6 +15,7 @@
 //!   on in the background.
 //! - [`ShardedStore`] distributes blocks over several stores by their scores.
 //! - [`ReadAheadStore`] prefetches the blocks that a block references when it is read.
+//! - [`RecordingStore`] writes a trace of the work of the store behind it.
 //!
 //! Read first: `assemble.rs` (proxies are put together), `cache.rs` (the simplest of them) and
 //! `buffer.rs` (the one that acknowledges writes).
@@ -39,12 +40,13 @@ mod checked;
 mod configuration;
 mod read_ahead;
 mod recent_blocks;
+mod recording;
 mod segments;
 mod shards;
 mod subfolder_storage;
 mod watched_proxies;
 
-pub use assemble::{AssembleError, AssembledProxies, OpenFailure, ProxyResources};
+pub use assemble::{AssembleError, AssembledProxies, NewTrace, OpenFailure, ProxyResources};
 pub use background::Background;
 pub use bounded::{BOUNDED_BYTES_MIN, BoundedStore, OpenBoundedError};
 pub use buffer::{
@@ -54,6 +56,7 @@ pub use buffer::{
 pub use cache::{Cache, CacheCounts, LookAside, OtherScores};
 pub use configuration::{CONFIGURATION_BYTES_MAX, Configuration, ConfigurationError, StoreDescription};
 pub use read_ahead::{ListReferences, ReadAheadCounts, ReadAheadStore};
+pub use recording::{RecordingStore, StartRecordingError};
 pub use segments::OpenSegmentsError;
 pub use shards::{Shard, ShardFailed, ShardStatus, ShardedStore, ShardsError};
 pub use watched_proxies::{ProxyMetric, ProxySample, WatchedProxies};

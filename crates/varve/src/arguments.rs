@@ -34,6 +34,7 @@ mod serve;
 mod snapshot_filter;
 mod snapshots;
 mod stats;
+mod trace;
 mod value;
 mod venti;
 mod verify;
@@ -60,6 +61,7 @@ pub use serve::{ServeArgs, TlsFiles, WebPasswordArgs};
 pub use snapshot_filter::SnapshotFilterArgs;
 pub use snapshots::{AsChoice, GroupBy, ListSnapshotsArgs, TagArgs};
 pub use stats::StatsArgs;
+pub use trace::{StoreTraceArgs, TraceCommand, TraceFileArgs, TraceProfileArgs};
 pub use value::parse_name;
 use value::{
     parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment, parse_compression,
@@ -313,6 +315,9 @@ pub enum Command {
     /// Restore some files of a snapshot, compare them, and record that in the store
     #[command(after_help = drill::DRILL_HELP)]
     Drill(DrillArgs),
+    /// Show traces and their profiles, and make a trace of all snapshots
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Predict the needs and the speed of each kind of store on a disk, and choose one
     #[command(after_help = plan::PLAN_HELP)]
     Plan(PlanArgs),
@@ -616,6 +621,13 @@ pub struct TakeSnapshotArgs {
     /// The store must have SHA-1 scores.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "qmp")]
     pub vac: Option<PathBuf>,
+
+    /// Record the work as a trace, in this new file
+    ///
+    /// A trace has the order and the sizes of all blocks, and which of them are equal, but no
+    /// content and no name. `varve trace show` prints it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["qmp", "dry_run"])]
+    pub trace: Option<PathBuf>,
 
     /// Pack disks and databases as small as possible: disks about 4% smaller
     ///

@@ -8,7 +8,7 @@
 //! | `serving`   | reach it from other programs: mount, serve, attach, boot, venti         |
 //! | `keeping`   | look after a store: init, key, verify, repair, reindex, replicate, clone, publish |
 //! | `daily`     | leave it to a configuration: config, run, status, explain               |
-//! | `planning`  | size a machine: plan, bench                                             |
+//! | `planning`  | size a machine: plan, bench, trace                                      |
 //! | `reference` | print the reference pages: completions, man                             |
 //!
 //! `choosing` is used by most of them: it finds the snapshots and paths that a command line names.
@@ -78,6 +78,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Notify(args) => daily::notify::run(invocation, args),
         Command::Setup(args) => daily::setup::run(invocation, args),
         Command::Explain(args) => daily::explain::run(invocation, args),
+        Command::Trace(command) => planning::trace::run(invocation, command),
         Command::Plan(args) => planning::plan::run(invocation, args),
         Command::Bench(args) => planning::bench::run(invocation, args),
         Command::Completions { shell } => reference::completions(*shell),

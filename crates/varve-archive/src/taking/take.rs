@@ -35,6 +35,8 @@ use crate::vac::ArchivedVac;
 /// A store with its catalog.
 pub struct Archive {
     store: Arc<Store>,
+    /// A block store before this one, which gets the contents of snapshots.
+    front: Option<Arc<dyn BlockStore>>,
     catalog: Catalog,
     /// The roots from which the catalog was read.
     roots: Vec<BlockName>,
@@ -145,7 +147,18 @@ impl Archive {
     #[must_use]
     pub fn with_catalog(store: Arc<Store>, catalog: Catalog) -> Self {
         let roots = store.catalogs();
-        Self { store, catalog, roots }
+        Self { store, front: None, catalog, roots }
+    }
+
+    /// Puts the contents of later snapshots through `front`, a block store before this one, such as
+    /// a recorder. The catalog is written without it.
+    pub fn set_front(&mut self, front: Arc<dyn BlockStore>) {
+        self.front = Some(front);
+    }
+
+    /// The block store that gets the contents of snapshots.
+    fn contents(&self) -> &dyn BlockStore {
+        self.front.as_deref().unwrap_or(&*self.store)
     }
 
     /// The store of the archive.
@@ -167,6 +180,7 @@ impl Archive {
     /// # Errors
     /// [`CloseError`].
     pub fn close(self) -> Result<(), CloseError> {
+        drop(self.front);
         match Arc::try_unwrap(self.store) {
             Ok(store) => store.close(),
             Err(shared) => Ok(shared.sync()?),
@@ -217,7 +231,7 @@ impl Archive {
         let begun = self.begin()?;
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(request.read_in_pieces);
-        let image = archive_image(&*self.store, workers.as_ref(), source, block_bytes, progress)?;
+        let image = archive_image(self.contents(), workers.as_ref(), source, block_bytes, progress)?;
         self.finish(begun, image.into(), request)
     }
 
@@ -254,7 +268,8 @@ impl Archive {
         let before = EarlierSnapshots { root: previous.as_ref(), last_record: last_record.clone() };
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(false);
-        let folder = archive_folder_after(&*self.store, workers.as_ref(), source, &before, &options, watch)?;
+        let folder =
+            archive_folder_after(self.contents(), workers.as_ref(), source, &before, &options, watch)?;
         let taken = self.finish(begun, folder.into(), request)?;
         // The record is saved last, because everything that it leads to must exist.
         if let Some(Err(error)) = last_record.map(|record| record.save(&self.store, &remembered)) {
@@ -296,7 +311,7 @@ impl Archive {
         let begun = self.begin()?;
         self.store.expect_reads_in_pieces(false);
         let cutting = FolderOptions::default().cutting;
-        let folder = archive_stream(&*self.store, stream, &request.name, owner, cutting, progress)?;
+        let folder = archive_stream(self.contents(), stream, &request.name, owner, cutting, progress)?;
         self.finish(begun, folder.into(), request)
     }
 

@@ -15,4 +15,5 @@ mod many_stubs;
 mod merging;
 mod retention;
 mod space;
+mod traced;
 mod write_only;

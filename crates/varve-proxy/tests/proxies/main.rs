@@ -6,5 +6,6 @@ mod bounded;
 mod buffer;
 mod cache;
 mod read_ahead;
+mod recording;
 mod shards;
 mod ways;

@@ -5,3 +5,4 @@ mod design;
 mod endowment;
 mod input_file;
 pub mod plan;
+pub mod trace;

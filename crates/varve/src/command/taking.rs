@@ -12,3 +12,4 @@ mod snapshot_names;
 mod source_form;
 pub mod tag;
 mod venti_arenas;
+pub mod trace_file;

@@ -40,5 +40,6 @@ mod restore;
 mod rosetta;
 mod shrinking_replica;
 mod space_page;
+mod traces;
 mod what_goes_in;
 mod write_only;

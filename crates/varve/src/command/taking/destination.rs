@@ -2,8 +2,9 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::folder::{FolderOptions, StreamOwner, Watch};
 use varve_archive::image::ImageSource;
@@ -11,8 +12,10 @@ use varve_archive::{
     Archive, ChangeError, NameTaken, Progress, RemoteArchive, Snapshot, SnapshotId, SnapshotRequest,
     TagChanges, TakeError, TakenSnapshot,
 };
-use varve_session::{LockedRootsFile, StoreLocation};
+use varve_proxy::RecordingStore;
+use varve_session::{LockedRootsFile, StoreLocation, UsageError};
 
+use super::trace_file;
 use crate::invocation::Invocation;
 use crate::say;
 
@@ -35,6 +38,23 @@ impl SnapshotDestination {
         let blocks = invocation.session.venti(&address)?;
         let elsewhere = roots.open(blocks)?;
         Ok(Self::Elsewhere(Box::new(elsewhere), roots))
+    }
+
+    /// Records the work of later snapshots as a trace, in a new file. The recording shares the
+    /// store, so it must end before this is closed.
+    pub(super) fn record(&mut self, invocation: &Invocation, file: &Path) -> Result<Arc<RecordingStore>> {
+        let Self::Store(archive) = self else {
+            let text = "--trace records the work of a store on this machine: at a Venti server, record in a proxy before it (docs/guide/venti.md)";
+            bail!(UsageError(text.into()));
+        };
+        let output = trace_file::create(file).with_context(|| format!("cannot make {}", file.display()))?;
+        let blocks = archive.blocks();
+        let clock = Arc::clone(&blocks.world().clock);
+        let random = Arc::clone(&blocks.world().random);
+        let maker = trace_file::maker();
+        let recording = Arc::new(RecordingStore::new(blocks, output, &maker, None, &*random, clock)?);
+        archive.set_front(Arc::clone(&recording) as _);
+        Ok(recording)
     }
 
     pub(super) fn snapshots(&self) -> &[Snapshot] {

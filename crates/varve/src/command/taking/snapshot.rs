@@ -17,9 +17,11 @@ use varve_archive::folder::{ArchiveFolderError, FolderOptions, StreamOwner, Watc
 use varve_archive::image::{ImageSource, mounted_for_writing, open_to_read};
 use varve_archive::vac::{ArchivedVac, VacOptions};
 use varve_archive::{LeftOutRecord, Problem, Progress, SnapshotRequest, TakeError, TakenSnapshot};
+use varve_block::with_causes;
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_session::{Interrupted, StoreLocation, UsageError};
+use varve_trace::SourceKind;
 use varve_tree::VacShape;
 use varve_world::{Clock, RealClock};
 
@@ -54,6 +56,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
     for (source, plan) in args.sources.iter().zip(&planned) {
         taker.check_name(&plan.request).map_err(|error| snapshot_names::taken(source, error))?;
     }
+    let recording = args.trace.as_ref().map(|file| taker.record(invocation, file)).transpose()?;
     let mut outcome = CommandOutcome::Done;
     for (place, (source, PlannedSnapshot { request, .. })) in args.sources.iter().zip(planned).enumerate() {
         let selected = what_goes_in.options(args, place)?;
@@ -65,10 +68,16 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
             emptied_source::refuse(source, &request, taker.snapshots()).with_context(not_archived)?;
         }
         let shown = ShownProgress::start(&request.name, &progress, invocation.quiet || invocation.json);
+        if let Some(recording) = &recording {
+            recording.begin_snapshot(&request.name, source_kind(chosen.form));
+        }
         let next =
             NextSource { source, chosen: &chosen, selected, request, progress: &progress, shown: &shown };
         let (taken, fast_commits) = take(&mut taker, invocation, args, next).with_context(not_archived)?;
         drop(shown);
+        if let Some(recording) = &recording {
+            recording.note_sync();
+        }
         if taken.changed_meanwhile {
             remark!(
                 "varve: {} changed while it was read: the snapshot mixes two states of it",
@@ -96,8 +105,21 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
         taker.note_root(invocation)?;
     }
     what_goes_in.warn_of_unmatched();
+    if let (Some(recording), Some(file)) = (recording, &args.trace)
+        && let Err(error) = recording.finish()
+    {
+        remark!("varve: {} is incomplete: {}", file.display(), with_causes(&error));
+        outcome = CommandOutcome::Gaps;
+    }
     taker.close()?;
     Ok(outcome)
+}
+
+fn source_kind(form: SourceForm) -> SourceKind {
+    match form {
+        SourceForm::Image | SourceForm::Stream(AsChoice::Image) => SourceKind::Image,
+        SourceForm::Folder | SourceForm::File | SourceForm::Stream(AsChoice::File) => SourceKind::Folder,
+    }
 }
 
 /// Requires a single folder: an archive for vac's tools holds one.

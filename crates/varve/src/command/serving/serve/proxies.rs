@@ -1,7 +1,7 @@
 //! Front ends for proxies: other servers and stores behind caches, write buffers and the like.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use varve_block::BlockStore;
 use varve_proxy::{
-    AssembledProxies, BufferSettings, CONFIGURATION_BYTES_MAX, Configuration, ListReferences, OpenFailure,
-    ProxyResources, StoreDescription,
+    AssembledProxies, BufferSettings, CONFIGURATION_BYTES_MAX, Configuration, ListReferences, NewTrace,
+    OpenFailure, ProxyResources, StoreDescription,
 };
 use varve_remote::{VentiOptions, VentiStore};
 use varve_serve::venti::{InheritedSockets, ServiceState, VentiSettings};
@@ -21,7 +21,7 @@ use varve_session::{RootsFile, StoreLocation, UsageError, VentiSnapshots, home_a
 use varve_store::Store;
 use varve_tree::leads_to;
 use varve_venti::Address;
-use varve_world::World;
+use varve_world::{Clock, RealClock, World};
 
 use super::venti::{self, VentiFrontEnd};
 use super::{
@@ -29,6 +29,7 @@ use super::{
     snapshot_front_ends, tell, tell_login_links, tell_numbers,
 };
 use crate::arguments::ServeArgs;
+use crate::command::taking::trace_file;
 use crate::invocation::Invocation;
 
 /// The default size of the front end's own block cache. It is small, because the proxies have
@@ -194,6 +195,20 @@ impl ProxyResources for MachineResources<'_> {
 
     fn holder(&self) -> String {
         self.invocation.session.holder()
+    }
+
+    fn trace(&self, folder: &Path) -> Result<NewTrace, OpenFailure> {
+        std::fs::create_dir_all(folder)?;
+        let seconds = RealClock.now().0.div_euclid(1_000_000_000);
+        // A server that is started twice in a second gets a second file.
+        let names = (1..100).map(|number| format!("{seconds}-{number}.vtrace"));
+        for name in names {
+            match trace_file::create(&folder.join(name)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                output => return Ok(NewTrace { output: output?, maker: trace_file::maker() }),
+            }
+        }
+        Err(format!("{} has too many new traces", folder.display()).into())
     }
 
     fn leads(&self) -> ListReferences {

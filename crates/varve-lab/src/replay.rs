@@ -1,0 +1,456 @@
+//! `varve-lab replay`: runs a trace through the real engine in virtual time.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
+use varve_log::CompressionLevel;
+use varve_plan::Engine;
+use varve_sim::{
+    DeviceProfile, DeviceTimes, EmulatedStorage, GeneratedBlock, PageCacheLimits, TimedStorage, VirtualClock,
+};
+use varve_store::{CompareMode, Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
+use varve_trace::{SizeClass, SnapshotBegin, SourceKind, TraceReader, TraceRecord, TraceRun};
+use varve_world::{MemoryStorage, World};
+
+use crate::amount;
+
+const HOLDER: &str = "varve-lab replay";
+/// Blocks that are put or read together.
+const BATCH_BLOCKS: u64 = 64;
+/// Smaller blocks have no room for the header of a generated block.
+const GENERATED_BYTES_MIN: u32 = 32;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Replay {
+    /// The trace
+    trace: PathBuf,
+
+    /// The device of the store: a TOML file
+    #[arg(long, value_name = "FILE")]
+    device: PathBuf,
+
+    /// The engine
+    #[arg(long, value_enum, default_value = "hash-memory")]
+    engine: ReplayEngine,
+
+    /// Bytes that may wait to be written to the device
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = amount::bytes)]
+    write_cache: u64,
+
+    /// Bytes that the page cache keeps after they were read or written
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = amount::bytes)]
+    page_cache: u64,
+
+    /// Let no block compress: the simulated log then needs little memory
+    #[arg(long)]
+    incompressible: bool,
+
+    /// The seed of everything that the store draws at random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// The engine that runs the trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReplayEngine {
+    /// By hash, with the index in memory
+    HashMemory,
+    /// By hash, with the index on disk
+    HashDisk,
+    /// By value, with the index in memory
+    ValueMemory,
+    /// By value, with the index on disk
+    ValueDisk,
+}
+
+impl ReplayEngine {
+    fn engine(self) -> Engine {
+        let [hash_memory, hash_disk, value_memory, value_disk] = Engine::CHOICES;
+        match self {
+            Self::HashMemory => hash_memory,
+            Self::HashDisk => hash_disk,
+            Self::ValueMemory => value_memory,
+            Self::ValueDisk => value_disk,
+        }
+    }
+}
+
+/// Runs the trace. `done` receives one object for each snapshot, and one for all of it.
+pub(crate) fn run(args: &Replay, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
+    let not_read = || format!("cannot read {}", args.trace.display());
+    let reader = TraceReader::new(File::open(&args.trace).with_context(not_read)?).with_context(not_read)?;
+    let device = DeviceProfile::from_file(&args.device)?;
+    let mut replay = TraceReplay::new(args, &device)?;
+    for record in reader {
+        replay.apply(&record.with_context(not_read)?, done)?;
+    }
+    replay.finish(done)
+}
+
+/// The work of a part of the trace.
+#[derive(Debug, Clone, Copy, Default)]
+struct ReplayedWork {
+    put_blocks: u64,
+    put_bytes: u64,
+    new_bytes: u64,
+    read_blocks: u64,
+    read_bytes: u64,
+    /// Reads of blocks that the trace has not put before, which cannot be repeated.
+    unknown_reads: u64,
+    nanoseconds: u64,
+    index: DeviceTimes,
+    log: DeviceTimes,
+}
+
+/// A store in virtual time, and the blocks that it has.
+struct TraceReplay {
+    world: World,
+    clock: Arc<VirtualClock>,
+    storage: Arc<TimedStorage>,
+    store: Option<Store>,
+    compresses: bool,
+    /// The names of blocks by their ids; `None` for one that was never put.
+    names: Vec<Option<BlockName>>,
+    /// The class of each block at its first use. Later uses need not have one.
+    classes: Vec<SizeClass>,
+    begin: Option<SnapshotBegin>,
+    snapshot_count: u64,
+    part: ReplayedWork,
+    all: ReplayedWork,
+    part_started: u64,
+    /// Records that this program does not repeat.
+    left_out: u64,
+}
+
+impl TraceReplay {
+    fn new(args: &Replay, device: &DeviceProfile) -> Result<Self> {
+        let engine = args.engine.engine();
+        let clock = Arc::new(VirtualClock::new());
+        let emulated = Arc::new(EmulatedStorage::new(Arc::new(MemoryStorage::new())));
+        let limits =
+            PageCacheLimits { dirty_bytes: args.write_cache.max(1 << 20), clean_bytes: args.page_cache };
+        let storage = Arc::new(TimedStorage::new(emulated, Arc::clone(&clock), device, limits));
+        let deterministic = World::deterministic(Arc::clone(&storage) as _, args.seed);
+        let world = World { clock: Arc::clone(&clock) as _, ..deterministic };
+        let mut config = StoreConfig::new([0x1d; 16]);
+        // Emulated storage recognises the blocks in the log only in clear.
+        config.encryption = Encryption::None;
+        config.compression_level = CompressionLevel::new(1).context("level 1 exists")?;
+        config.index = engine.index;
+        config.compare = if engine.by_value { CompareMode::Value } else { CompareMode::Hash };
+        Store::create(&world, &config, None, PassphraseCost::default())?;
+        let mut replay = Self {
+            world,
+            clock,
+            storage,
+            store: None,
+            compresses: !args.incompressible,
+            names: Vec::new(),
+            classes: Vec::new(),
+            begin: None,
+            snapshot_count: 0,
+            part: ReplayedWork::default(),
+            all: ReplayedWork::default(),
+            part_started: 0,
+            left_out: 0,
+        };
+        replay.open()?;
+        let _making = replay.storage.take_times();
+        replay.part_started = replay.clock.nanoseconds();
+        Ok(replay)
+    }
+
+    /// Opens the store with empty caches, unless it is open.
+    fn open(&mut self) -> Result<&Store> {
+        if self.store.is_none() {
+            self.storage.forget();
+            let access = StoreAccess::Write { holder: HOLDER };
+            self.store = Some(Store::open(self.world.clone(), None, access, &mut |_| ())?);
+        }
+        self.store.as_ref().context("the store was opened")
+    }
+
+    fn apply(&mut self, record: &TraceRecord, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
+        match record {
+            TraceRecord::Open => drop(self.open()?),
+            TraceRecord::Close => {
+                if let Some(store) = self.store.take() {
+                    store.close()?;
+                }
+            }
+            TraceRecord::Idle { milliseconds } => {
+                // The device may write meanwhile, but the pause belongs to no snapshot.
+                let nanoseconds = milliseconds.saturating_mul(1_000_000);
+                self.clock.advance(nanoseconds);
+                self.part_started = self.part_started.saturating_add(nanoseconds);
+            }
+            TraceRecord::Snapshot(begin) => {
+                self.end_part(done)?;
+                self.begin = Some(*begin);
+            }
+            TraceRecord::Put(run) => self.put(run)?,
+            TraceRecord::Get(run) => self.get(run)?,
+            TraceRecord::Sync => self.open()?.sync()?,
+            TraceRecord::Forget { .. } | TraceRecord::Gc => self.left_out += 1,
+            TraceRecord::IdsFull => {}
+        }
+        Ok(())
+    }
+
+    /// The bytes of a block: a part that does not compress, and zeros.
+    fn contents(&self, run: &TraceRun, id: u64) -> Vec<u8> {
+        let first = usize::try_from(id).ok().and_then(|place| self.classes.get(place));
+        let eighths = match first.unwrap_or(&run.size_class).eighths() {
+            0 => 8,
+            _ if !self.compresses => 8,
+            eighths => u32::from(eighths),
+        };
+        let noise = (run.block_bytes / 8 * eighths + run.block_bytes % 8)
+            .clamp(GENERATED_BYTES_MIN.min(run.block_bytes), run.block_bytes);
+        let mut contents = GeneratedBlock { number: id, bytes: noise }.contents();
+        contents.resize(run.block_bytes as usize, 0);
+        if run.block_bytes < GENERATED_BYTES_MIN {
+            // Only so many different blocks are so small; the rest are equal here.
+            let number = id.to_le_bytes();
+            let length = contents.len().min(number.len());
+            contents[..length].copy_from_slice(&number[..length]);
+        }
+        contents
+    }
+
+    fn put(&mut self, run: &TraceRun) -> Result<()> {
+        let block_type = plain_type(run.block_type);
+        let mut id = run.first_id;
+        while id < run.end_id() {
+            let end = run.end_id().min(id + BATCH_BLOCKS);
+            let contents: Vec<_> = (id..end).map(|id| self.contents(run, id)).collect();
+            let blocks: Vec<_> = contents.iter().map(|bytes| Block { block_type, bytes }).collect();
+            let scores = self.open()?.put_batch(&blocks)?;
+            for (id, score) in (id..end).zip(scores) {
+                let place = usize::try_from(id).context("an id does not fit into memory")?;
+                self.part.new_bytes += if place < self.names.len() { 0 } else { u64::from(run.block_bytes) };
+                self.note_used(place + 1, run.size_class);
+                self.names[place] = Some(BlockName { score, block_type });
+            }
+            id = end;
+        }
+        self.part.put_blocks += run.block_count;
+        self.part.put_bytes += run.bytes();
+        Ok(())
+    }
+
+    fn get(&mut self, run: &TraceRun) -> Result<()> {
+        let mut id = run.first_id;
+        while id < run.end_id() {
+            let end = run.end_id().min(id + BATCH_BLOCKS);
+            let known = (id..end).filter_map(|id| *self.names.get(usize::try_from(id).ok()?)?);
+            let names: Vec<_> = known.collect();
+            let found = self.open()?.get_batch(&names);
+            for found in found {
+                self.part.read_bytes += found?.len() as u64;
+            }
+            self.part.read_blocks += names.len() as u64;
+            self.part.unknown_reads += (end - id) - names.len() as u64;
+            id = end;
+        }
+        // Ids that a read has used first stay without a block.
+        let end = usize::try_from(run.end_id()).context("an id does not fit into memory")?;
+        self.note_used(end, run.size_class);
+        Ok(())
+    }
+
+    /// Makes room for the blocks before the id `end`.
+    fn note_used(&mut self, end: usize, size_class: SizeClass) {
+        if end > self.names.len() {
+            self.names.resize(end, None);
+            self.classes.resize(end, size_class);
+        }
+    }
+
+    /// Reports the work since the last part, if there was any.
+    fn end_part(&mut self, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
+        let now = self.clock.nanoseconds();
+        let [index, log] = self.storage.take_times();
+        let mut part = std::mem::take(&mut self.part);
+        part.nanoseconds = now.saturating_sub(self.part_started);
+        (part.index, part.log) = (index, log);
+        self.part_started = now;
+        self.all.add(&part);
+        let begin = self.begin.take();
+        if begin.is_none() && part.put_blocks + part.read_blocks + part.unknown_reads == 0 {
+            return Ok(());
+        }
+        let mut value = part.as_json("replayed_part");
+        if let Some(begin) = begin {
+            value["type"] = json!("replayed_snapshot");
+            value["number"] = json!(self.snapshot_count);
+            value["series"] = json!(begin.series);
+            value["time"] = json!(begin.time);
+            value["source"] = json!(match begin.source {
+                SourceKind::Unknown => None,
+                SourceKind::Image => Some("image"),
+                SourceKind::Folder => Some("folder"),
+            });
+            self.snapshot_count += 1;
+        }
+        done(value)
+    }
+
+    fn finish(mut self, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
+        self.end_part(done)?;
+        if let Some(store) = self.store.take() {
+            store.close()?;
+        }
+        if self.all.put_blocks + self.all.read_blocks == 0 {
+            bail!("the trace has no puts and no reads that can be repeated");
+        }
+        let mut value = self.all.as_json("replayed_trace");
+        value["snapshots"] = json!(self.snapshot_count);
+        value["left_out_records"] = json!(self.left_out);
+        done(value)
+    }
+}
+
+impl ReplayedWork {
+    fn add(&mut self, more: &Self) {
+        self.put_blocks += more.put_blocks;
+        self.put_bytes += more.put_bytes;
+        self.new_bytes += more.new_bytes;
+        self.read_blocks += more.read_blocks;
+        self.read_bytes += more.read_bytes;
+        self.unknown_reads += more.unknown_reads;
+        self.nanoseconds += more.nanoseconds;
+        self.index += more.index;
+        self.log += more.log;
+    }
+
+    fn as_json(&self, kind: &str) -> Value {
+        json!({
+            "type": kind,
+            "put_blocks": self.put_blocks,
+            "put_bytes": self.put_bytes,
+            "new_bytes": self.new_bytes,
+            "read_blocks": self.read_blocks,
+            "read_bytes": self.read_bytes,
+            "unknown_reads": self.unknown_reads,
+            "nanoseconds": self.nanoseconds,
+            "index": device_json(&self.index),
+            "log": device_json(&self.log),
+        })
+    }
+}
+
+fn device_json(times: &DeviceTimes) -> Value {
+    json!({
+        "reading": times.reading,
+        "writing": times.writing,
+        "seeking": times.seeking,
+        "reads": times.reads,
+        "writes": times.writes,
+        "seeks": times.seeks,
+        "read_bytes": times.read_bytes,
+        "written_bytes": times.written_bytes,
+    })
+}
+
+/// The type under which a block is put. Roots of catalogs and notes have a meaning to the store,
+/// and their contents here would be no such thing.
+fn plain_type(block_type: BlockType) -> BlockType {
+    match block_type.kind() {
+        BlockKind::Data | BlockKind::Directory => block_type,
+        BlockKind::Root | BlockKind::Catalog | BlockKind::Note => BlockType::DIRECTORY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use varve_trace::{TraceHeader, TraceMaker, TraceWriter};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Replay,
+    }
+
+    fn replayed(records: &[TraceRecord], args: &[&str]) -> Vec<Value> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("work.vtrace");
+        let header = TraceHeader { maker: TraceMaker::Recorder, name: "test".into(), block_bytes: None };
+        let mut writer = TraceWriter::new(File::create(&path).unwrap(), &header).unwrap();
+        records.iter().for_each(|record| writer.write(record).unwrap());
+        writer.finish().unwrap();
+        let device = concat!(env!("CARGO_MANIFEST_DIR"), "/../varve-sim/devices/foundation-maxtor.toml");
+        let line = ["replay", path.to_str().unwrap(), "--device", device];
+        let line = Line::parse_from(line.iter().chain(args));
+        let mut found = Vec::new();
+        run(&line.args, &mut |value| {
+            found.push(value);
+            Ok(())
+        })
+        .unwrap();
+        found
+    }
+
+    fn two_days() -> Vec<TraceRecord> {
+        let begin =
+            |time| TraceRecord::Snapshot(SnapshotBegin { time, series: 0, source: SourceKind::Image });
+        let run = |place: u64, first_id, block_count| TraceRun {
+            place,
+            first_id,
+            block_count,
+            block_type: BlockType::DATA,
+            block_bytes: 4096,
+            size_class: SizeClass::new(4).unwrap(),
+        };
+        vec![
+            TraceRecord::Open,
+            begin(0),
+            TraceRecord::Put(run(0, 0, 1000)),
+            TraceRecord::Sync,
+            TraceRecord::Close,
+            TraceRecord::Open,
+            TraceRecord::Idle { milliseconds: 86_400_000 },
+            begin(86_400),
+            TraceRecord::Put(run(0, 0, 900)),
+            TraceRecord::Put(run(0, 1000, 100)),
+            TraceRecord::Sync,
+            TraceRecord::Get(run(0, 0, 200)),
+            TraceRecord::Get(run(0, 1100, 5)),
+            TraceRecord::Gc,
+            TraceRecord::Close,
+        ]
+    }
+
+    #[test]
+    fn a_trace_is_run_and_each_snapshot_is_reported() {
+        let found = replayed(&two_days(), &[]);
+        let kinds: Vec<_> = found.iter().map(|value| value["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["replayed_snapshot", "replayed_snapshot", "replayed_trace"], "{found:#?}");
+        let [first, second, all] = &found[..] else { panic!() };
+        assert_eq!((&first["put_blocks"], &first["new_bytes"]), (&json!(1000), &json!(4_096_000)));
+        assert_eq!((&second["put_blocks"], &second["new_bytes"]), (&json!(1000), &json!(409_600)));
+        assert_eq!((&second["read_blocks"], &second["unknown_reads"]), (&json!(200), &json!(5)));
+        assert!(first["nanoseconds"].as_u64() > second["nanoseconds"].as_u64(), "{found:#?}");
+        assert!(second["nanoseconds"].as_u64().unwrap() < 10_000_000_000, "pauses are left out");
+        assert_eq!((&all["snapshots"], &all["left_out_records"]), (&json!(2), &json!(1)));
+        let written = |value: &Value| value["log"]["written_bytes"].as_u64().unwrap();
+        assert!((2_000_000..3_000_000).contains(&written(first)), "{first:#?}");
+        assert!(written(second) < 500_000, "{second:#?}");
+    }
+
+    #[test]
+    fn the_same_trace_takes_the_same_time() {
+        for engine in ["hash-memory", "hash-disk", "value-memory", "value-disk"] {
+            let args = ["--engine", engine, "--incompressible"];
+            assert_eq!(replayed(&two_days(), &args), replayed(&two_days(), &args), "{engine}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The arguments of `varve trace`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+
+pub const PROFILE_HELP: &str = "\
+A profile has histograms of the snapshots, and nothing else: their sizes, the lengths of stretches of new, known and repeated \
+blocks, the gaps between changes, the sizes of blocks, and how well they compress. `varve-lab generate` makes traces from the output \
+of --json.
+
+Examples:
+  varve trace profile work.vtrace
+  varve -s /backup/store --json trace profile > store.profile.json        all snapshots of a store";
+
+/// The operations on traces.
+#[derive(Debug, Clone, Subcommand)]
+pub enum TraceCommand {
+    /// Print the records of a trace
+    Show(TraceFileArgs),
+    /// Print the profile of a trace, or of all snapshots of the store
+    #[command(after_help = PROFILE_HELP)]
+    Profile(TraceProfileArgs),
+    /// Write a trace of all snapshots of the store, in the order of their times
+    ///
+    /// Each snapshot is a sequence of puts, with the places of all blocks in the disk or in the
+    /// files. Blocks of structure are left out.
+    FromStore(StoreTraceArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct TraceFileArgs {
+    /// The trace
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct TraceProfileArgs {
+    /// The trace [default: all snapshots of the store]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+
+    /// Read each block of the store once, to find how well it compresses
+    #[arg(long, conflicts_with = "file")]
+    pub read: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct StoreTraceArgs {
+    /// The new file
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// Read each block once, to find how well it compresses
+    #[arg(long)]
+    pub read: bool,
+}
