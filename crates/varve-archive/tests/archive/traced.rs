@@ -78,10 +78,11 @@ fn archived(sources: &Path, trace: Option<&TraceBytes>) -> Vec<(FileName, Vec<u8
         recording.finish().unwrap();
     }
     archive.close().unwrap();
-    let files = storage.list().unwrap().into_iter();
+    let folders = ["", "arenas", "index"];
+    let files = folders.into_iter().flat_map(|folder| storage.list(folder).unwrap());
     files
         .map(|file| {
-            let mut bytes = vec![0; usize::try_from(storage.len(&file).unwrap()).unwrap()];
+            let mut bytes = vec![0; usize::try_from(storage.length(&file).unwrap()).unwrap()];
             storage.read_at(&file, 0, &mut bytes).unwrap();
             (file, bytes)
         })

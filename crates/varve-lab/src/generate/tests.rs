@@ -43,7 +43,7 @@ fn each_parameter_of_a_tree_is_within_15_percent_of_its_profile() {
     let (mut placed, mut duplicates) = (0, 0);
     let mut patterns = BTreeMap::<u8, u64>::new();
     let (mut thirds, mut changed_in_thirds) = (0.0, 0.0);
-    for _ in 0..40 {
+    for _ in 0..80 {
         let before = by_number(&tree.files);
         tree.next_day();
         let after = by_number(&tree.files);
@@ -62,10 +62,12 @@ fn each_parameter_of_a_tree_is_within_15_percent_of_its_profile() {
                 placed += 1;
                 duplicates += u64::from(chunk <= newest);
             }
-            // In a large file each third shows.
-            if chunks.len() >= 30 {
-                let flags = changed_thirds(chunks, now);
+            let flags = changed_thirds(chunks, now);
+            // From nine chunks on, each third shows. In large files its share is exact.
+            if chunks.len() >= 9 {
                 *patterns.entry(flags).or_default() += 1;
+            }
+            if chunks.len() >= 30 {
                 thirds += f64::from(flags.count_ones()) * chunks.len() as f64 / 3.0;
                 changed_in_thirds += chunks.iter().zip(now).filter(|(old, new)| old != new).count() as f64;
             }

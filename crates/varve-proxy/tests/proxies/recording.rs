@@ -145,7 +145,8 @@ fn no_content_and_no_name_is_in_a_trace() {
         let name: BlockName = name_of(bytes);
         // Six bytes of a score or of a content are not there by chance.
         assert!(name.score.as_bytes().windows(6).all(|part| !has(part)));
-        assert!(bytes.windows(6).step_by(29).all(|part| !has(part)));
+        // The first eight bytes are a small number, and mostly zeros.
+        assert!(bytes[8..].windows(6).step_by(29).all(|part| !has(part)));
     }
 }
 

@@ -42,7 +42,7 @@ impl SnapshotDestination {
 
     /// Records the work of later snapshots as a trace, in a new file. The recording shares the
     /// store, so it must end before this is closed.
-    pub(super) fn record(&mut self, invocation: &Invocation, file: &Path) -> Result<Arc<RecordingStore>> {
+    pub(super) fn record(&mut self, file: &Path) -> Result<Arc<RecordingStore>> {
         let Self::Store(archive) = self else {
             let text = "--trace records the work of a store on this machine: at a Venti server, record in a proxy before it (docs/guide/venti.md)";
             bail!(UsageError(text.into()));

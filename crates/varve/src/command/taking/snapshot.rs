@@ -56,7 +56,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
     for (source, plan) in args.sources.iter().zip(&planned) {
         taker.check_name(&plan.request).map_err(|error| snapshot_names::taken(source, error))?;
     }
-    let recording = args.trace.as_ref().map(|file| taker.record(invocation, file)).transpose()?;
+    let recording = args.trace.as_ref().map(|file| taker.record(file)).transpose()?;
     let mut outcome = CommandOutcome::Done;
     for (place, (source, PlannedSnapshot { request, .. })) in args.sources.iter().zip(planned).enumerate() {
         let selected = what_goes_in.options(args, place)?;
