@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use varve_block::BlockType;
 use varve_trace::{
-    SizeClass, TraceHeader, TraceMaker, TraceRecord, TraceRun, TraceWriter, WaitingRun, WorkloadProfile,
+    SizeClass, TraceHeader, TraceMaker, TraceProfile, TraceRecord, TraceRun, TraceWriter, WaitingRun,
 };
 
 use self::from_profile::{SourceShape, generate_source};
@@ -91,10 +91,10 @@ pub(crate) fn run(command: &Generate, done: &mut dyn FnMut(Value) -> Result<()>)
 }
 
 /// Reads the output of `varve --json trace profile`.
-fn read_profile(file: &Path) -> Result<WorkloadProfile> {
+fn read_profile(file: &Path) -> Result<TraceProfile> {
     #[derive(serde::Deserialize)]
     struct ProfileLine {
-        profile: WorkloadProfile,
+        profile: TraceProfile,
     }
     let ProfileLine { profile } = read_json(file)?;
     ensure!(profile.is_sound(), "{}: the histograms contradict themselves", file.display());

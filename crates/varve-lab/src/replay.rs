@@ -18,6 +18,7 @@ use varve_trace::{SizeClass, SnapshotBegin, SourceKind, TraceReader, TraceRecord
 use varve_world::{MemoryStorage, World};
 
 use crate::amount;
+use crate::simulated::device;
 
 const HOLDER: &str = "varve-lab replay";
 /// Blocks that are put or read together.
@@ -30,9 +31,9 @@ pub(crate) struct Replay {
     /// The trace
     trace: PathBuf,
 
-    /// The device of the store: a TOML file
-    #[arg(long, value_name = "FILE")]
-    device: PathBuf,
+    /// The device of the store: the name of one that the program knows, or a TOML file
+    #[arg(long, value_name = "NAME|FILE", default_value = "foundation-maxtor")]
+    device: String,
 
     /// The engine
     #[arg(long, value_enum, default_value = "hash-memory")]
@@ -84,7 +85,7 @@ impl ReplayEngine {
 pub(crate) fn run(args: &Replay, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
     let not_read = || format!("cannot read {}", args.trace.display());
     let reader = TraceReader::new(File::open(&args.trace).with_context(not_read)?).with_context(not_read)?;
-    let device = DeviceProfile::from_file(&args.device)?;
+    let device = device(&args.device)?;
     let mut replay = TraceReplay::new(args, &device)?;
     for record in reader {
         replay.apply(&record.with_context(not_read)?, done)?;
@@ -387,8 +388,7 @@ mod tests {
         let mut writer = TraceWriter::new(File::create(&path).unwrap(), &header).unwrap();
         records.iter().for_each(|record| writer.write(record).unwrap());
         writer.finish().unwrap();
-        let device = concat!(env!("CARGO_MANIFEST_DIR"), "/../varve-sim/devices/foundation-maxtor.toml");
-        let line = ["replay", path.to_str().unwrap(), "--device", device];
+        let line = ["replay", path.to_str().unwrap()];
         let line = Line::parse_from(line.iter().chain(args));
         let mut found = Vec::new();
         run(&line.args, &mut |value| {

@@ -7,7 +7,7 @@
 
 use anyhow::{Result, ensure};
 use varve_trace::{
-    ClassHistogram, SizeClass, SnapshotBegin, SnapshotShape, SourceKind, TraceRecord, WorkloadProfile,
+    ClassHistogram, SizeClass, SnapshotBegin, SnapshotShape, SourceKind, TraceProfile, TraceRecord,
 };
 
 use super::TraceSink;
@@ -68,13 +68,13 @@ fn commonest_size(sizes: &ClassHistogram) -> u32 {
 
 /// Generates all snapshots.
 pub(super) fn generate_source(
-    profile: &WorkloadProfile,
+    profile: &TraceProfile,
     shape: SourceShape,
     snapshots: u32,
     seed: u64,
     sink: &mut TraceSink,
 ) -> Result<()> {
-    let WorkloadProfile { first, later, .. } = profile;
+    let TraceProfile { first, later, .. } = profile;
     let image_bytes = commonest_size(&first.block_bytes);
     ensure!(
         image_bytes > 0 && image_bytes <= 1 << 20 && first.put_bytes.sum() > 0,

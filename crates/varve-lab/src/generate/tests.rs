@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use varve_trace::{TraceReader, WorkloadProfiler};
+use varve_trace::{TraceProfiler, TraceReader};
 
 use super::fsl::{FslFile, PATTERNS};
 use super::*;
@@ -93,7 +93,7 @@ fn each_parameter_of_a_tree_is_within_15_percent_of_its_profile() {
     }
 }
 
-fn generated(command: &str, args: &[&str]) -> (Vec<u8>, WorkloadProfile) {
+fn generated(command: &str, args: &[&str]) -> (Vec<u8>, TraceProfile) {
     #[derive(clap::Parser)]
     struct Line {
         #[command(subcommand)]
@@ -105,7 +105,7 @@ fn generated(command: &str, args: &[&str]) -> (Vec<u8>, WorkloadProfile) {
     let line = <Line as clap::Parser>::parse_from(line.iter().chain(args));
     run(&line.command, &mut |_| Ok(())).unwrap();
     let bytes = std::fs::read(out).unwrap();
-    let mut profiler = WorkloadProfiler::new();
+    let mut profiler = TraceProfiler::new();
     for record in TraceReader::new(&bytes[..]).unwrap() {
         profiler.add(&record.unwrap());
     }
@@ -113,7 +113,7 @@ fn generated(command: &str, args: &[&str]) -> (Vec<u8>, WorkloadProfile) {
 }
 
 /// Writes a profile as `varve --json trace profile` prints it.
-fn write_profile(folder: &Path, profile: &WorkloadProfile) -> String {
+fn write_profile(folder: &Path, profile: &TraceProfile) -> String {
     let file = folder.join("profile.json");
     std::fs::write(&file, json!({ "type": "workload_profile", "profile": profile }).to_string()).unwrap();
     file.to_str().unwrap().to_owned()
@@ -137,7 +137,7 @@ fn a_trace_from_a_profile_has_the_profile_again() {
         let (_, again) = generated(command, &["--snapshots", "20", "--profile", &file]);
         assert!(again.is_sound());
         #[expect(clippy::cast_precision_loss, reason = "a mean needs few digits")]
-        let near = |name: &str, of: fn(&WorkloadProfile) -> u64| {
+        let near = |name: &str, of: fn(&TraceProfile) -> u64| {
             assert_near(&format!("{command}: {name}"), of(&again) as f64, of(&original) as f64);
         };
         near("first data", |profile| profile.first.put_bytes.mean());

@@ -11,5 +11,5 @@ pub mod snapshot;
 mod snapshot_names;
 mod source_form;
 pub mod tag;
-mod venti_arenas;
 pub mod trace_file;
+mod venti_arenas;

@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use varve_archive::Archive;
 use varve_trace::{
-    SourceKind, TraceEnding, TraceHeader, TraceMaker, TraceReader, TraceRecord, TraceRun, TraceWriter,
-    WorkloadProfile, WorkloadProfiler,
+    SourceKind, TraceEnding, TraceHeader, TraceMaker, TraceProfile, TraceProfiler, TraceReader, TraceRecord,
+    TraceRun, TraceWriter,
 };
 use varve_world::Timestamp;
 
@@ -114,7 +114,7 @@ fn as_json(record: &TraceRecord) -> Value {
 }
 
 fn profile(invocation: &Invocation, args: &TraceProfileArgs) -> Result<CommandOutcome> {
-    let mut profiler = WorkloadProfiler::new();
+    let mut profiler = TraceProfiler::new();
     match &args.file {
         Some(file) => {
             for record in open(file)? {
@@ -126,7 +126,7 @@ fn profile(invocation: &Invocation, args: &TraceProfileArgs) -> Result<CommandOu
             Ok(())
         })?,
     }
-    let profile: WorkloadProfile = profiler.finish();
+    let profile: TraceProfile = profiler.finish();
     if invocation.json {
         say::record("workload_profile", json!({ "profile": profile }));
     } else {

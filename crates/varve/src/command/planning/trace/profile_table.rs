@@ -1,11 +1,11 @@
 //! Prints the profile of a workload for people.
 
-use varve_trace::{ClassHistogram, SnapshotShape, WorkloadProfile};
+use varve_trace::{ClassHistogram, SnapshotShape, TraceProfile};
 
 use crate::show;
 
 /// Prints the sums of a profile, and then its histograms.
-pub(super) fn print(profile: &WorkloadProfile) {
+pub(super) fn print(profile: &TraceProfile) {
     say!(
         "{} series, {}",
         profile.series_count,
