@@ -20,17 +20,21 @@
 //!
 //! This crate is one of the edges: it reads the files of other programs.
 
+mod checked_tree;
 mod dated_name;
 mod foreign;
 mod importer;
 mod link_trees;
+mod own_restore;
 pub mod restic;
 mod seen_contents;
 mod series_names;
 mod sorted_tree;
 pub mod tar;
 
+pub use checked_tree::{AttributeCheck, check_attributes};
 pub use foreign::{ContentId, ForeignArchive, ForeignSnapshot, ForeignStep, ForeignTree, ImportError};
 pub use importer::{ImportPlan, Importer, import_tag};
 pub use link_trees::{LinkTrees, OpenLinkTreesError, TimeSource};
+pub use own_restore::{OwnRestore, OwnRestoreError, ResticProgram, TarProgram};
 pub use series_names::series_names;

@@ -115,6 +115,14 @@ impl ResticArchive {
         Ok(root.path)
     }
 
+    /// The id of a snapshot.
+    ///
+    /// # Errors
+    /// There is no such snapshot.
+    pub fn snapshot_id(&self, place: usize) -> Result<&str, DescriptionError> {
+        Ok(self.snapshots.get(place).map(|one| one.id.as_str()).ok_or("there is no such snapshot")?)
+    }
+
     /// The folder of a snapshot that is archived: the folder that restic was called with, or
     /// everything if there were several, or if it was a file.
     fn root(&self, snapshot: &SnapshotTree) -> Result<SnapshotRoot, DescriptionError> {

@@ -98,6 +98,18 @@ pub struct ImportedArgs {
     /// Only list the snapshots that would be imported
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Restore each imported snapshot with the other program too, and compare everything
+    ///
+    /// Contents, names, owners, modes, times and extended attributes are compared, also those of
+    /// snapshots that were imported before. Needs the other program, and room for a snapshot in
+    /// TMPDIR.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub check: bool,
+
+    /// Write a report of --check to this file
+    #[arg(long, value_name = "FILE", requires = "check", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

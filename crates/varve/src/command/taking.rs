@@ -3,6 +3,7 @@
 pub mod copy;
 mod destination;
 pub mod import;
+mod import_check;
 mod machine_disks;
 pub mod optimize;
 mod program_output;

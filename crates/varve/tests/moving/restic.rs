@@ -105,6 +105,9 @@ fn every_day_is_what_restic_restores() {
     }
     let again = restic.imports(&[]);
     assert_eq!(again.trim(), "5 snapshots imported before");
+    let checked = restic.imports(&["--check", "--report", "report"]);
+    assert_eq!(checked.matches("no difference").count(), 5, "{checked}");
+    assert_eq!(fs::read_to_string(sandbox.path("report")).unwrap().lines().count(), 5);
     sandbox.ok(["verify"]);
 
     // Both programs go on side by side: the next import reads only what is new.

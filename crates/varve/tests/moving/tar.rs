@@ -37,8 +37,10 @@ fn a_tar_file_is_a_snapshot() {
         let ours = sandbox.arg(&format!("ours-{name}"));
         sandbox.ok(["restore", name, &ours]);
         assert_eq!(differences(&theirs, ours.as_ref()), "", "{name}");
-        let again = sandbox.ok(["import", "tar", &text(file), "--name", name]);
+        let again = sandbox.ok(["import", "tar", &text(file.clone()), "--name", name]);
         assert_eq!(again.trim(), "1 snapshot imported before");
+        let checked = sandbox.ok(["import", "tar", &text(file), "--name", name, "--check"]);
+        assert!(checked.contains("no difference"), "{checked}");
     }
     let listed = sandbox.json(["snapshots"]);
     assert_eq!(listed[0]["time"], "2025-06-01T00:00:00Z");

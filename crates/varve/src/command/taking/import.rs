@@ -9,12 +9,13 @@ use varve_archive::{Problem, TakeError};
 use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter};
 use varve_import::tar::{OpenTarError, TarArchive};
 use varve_import::{
-    ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenLinkTreesError, TimeSource,
-    series_names,
+    ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenLinkTreesError, OwnRestore,
+    ResticProgram, TarProgram, TimeSource, series_names,
 };
 use varve_session::{Hinted, Interrupted, UsageError};
 use zeroize::Zeroizing;
 
+use super::import_check::ImportCheck;
 use super::report::as_line;
 use super::venti_arenas;
 use crate::arguments::{
@@ -56,7 +57,8 @@ fn restic(invocation: &Invocation, kind: &'static str, args: &ImportResticArgs) 
         remark!("varve: {}: {}", show::name(problem.path.as_os_str().as_encoded_bytes()), problem.reason);
         outcome = CommandOutcome::Gaps;
     }
-    Ok(outcome.max(import(invocation, &args.imported, &repository)?))
+    let own = ResticProgram { archive: &repository, repository: args.repository.clone(), password };
+    Ok(outcome.max(import(invocation, &args.imported, &repository, Some(&own))?))
 }
 
 /// The password of a repository, from the places in which restic looks for it.
@@ -87,7 +89,7 @@ fn link_trees(invocation: &Invocation, args: &ImportLinkTreesArgs) -> Result<Com
     for skipped in trees.skipped() {
         remark!("varve: {}: skipped: not a snapshot", show::name(skipped.as_os_str().as_encoded_bytes()));
     }
-    import(invocation, &args.imported, &trees)
+    import(invocation, &args.imported, &trees, Some(&trees))
 }
 
 fn tar(invocation: &Invocation, args: &ImportTarArgs) -> Result<CommandOutcome> {
@@ -104,7 +106,9 @@ fn tar(invocation: &Invocation, args: &ImportTarArgs) -> Result<CommandOutcome> 
             error => anyhow::Error::from(error),
         })?
     };
-    let outcome = import(invocation, &args.imported, &archive)?;
+    let own = TarProgram { file: args.file.clone() };
+    let own = (!is_stream).then_some(&own as &dyn OwnRestore);
+    let outcome = import(invocation, &args.imported, &archive, own)?;
     if is_stream {
         // The zeros behind the archive, or all of one that was imported before: the program that
         // writes them must not fail.
@@ -118,7 +122,11 @@ fn import(
     invocation: &Invocation,
     args: &ImportedArgs,
     foreign: &dyn ForeignArchive,
+    own: Option<&dyn OwnRestore>,
 ) -> Result<CommandOutcome> {
+    if args.check && own.is_none() {
+        bail!(UsageError("--check needs a file: a stream can be read only once".into()));
+    }
     let names = series_names(foreign.snapshots());
     if args.name.is_some() && names.len() > 1 {
         let text = format!(
@@ -178,6 +186,16 @@ fn import(
         }
     }
     say_known(invocation, plan.known_count);
+    if let Some(own) = own.filter(|_| args.check) {
+        let mut check = ImportCheck::new(invocation, own, args.report.as_deref())?;
+        for (place, imported) in importer.known(&archive) {
+            let progress = cancellable_progress()?;
+            check.check(&archive, place, &imported, &progress)?;
+        }
+        if check.difference_count > 0 {
+            outcome = outcome.max(CommandOutcome::Failed);
+        }
+    }
     archive.close()?;
     Ok(outcome)
 }
