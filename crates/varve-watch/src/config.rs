@@ -2,6 +2,7 @@
 
 pub mod config_error;
 pub mod daily_config;
+pub mod freeze;
 pub mod notify;
 pub mod place;
 pub mod secrets;

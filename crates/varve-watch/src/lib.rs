@@ -29,6 +29,7 @@ pub use config::daily_config::{
     CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, HookConfig,
     HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
 };
+pub use config::freeze::{FROZEN_PREFIX, FreezeKind, frozen_view_name};
 pub use config::notify::{MailConfig, NotifyConfig, NotifyEvents, PushConfig};
 pub use config::place::ConfigPlace;
 pub use config::secrets::{Credential, StoreKey};

@@ -197,7 +197,7 @@ fn wrong_values_are_explained() {
             "only-when = { power = \"sun\" }",
             "power: \"sun\" is not a condition of power: write \"mains\" or \"mains or 60%\"",
         ),
-        ("freeze = \"btrfs\"", "unknown key freeze in [source.a]"),
+        ("freeze = \"zfs\"", "freeze: \"zfs\" is no way to freeze: write \"btrfs\" or \"lvm\""),
         ("hooks = { before = {} }", "before needs run = [\"PROGRAM\", \"ARGUMENT\"]"),
     ] {
         let every = if line.starts_with("every") { "" } else { "every = \"day at 02:00\"\n" };
@@ -214,6 +214,14 @@ fn wrong_values_are_explained() {
     let error =
         read(&[("f", "[store.main]\nat = \"s\"\nkey-file = \"k\"\npassphrase-file = \"p\"\n")]).unwrap_err();
     assert_eq!(error, "f:4: a store has one of key-file, passphrase-file and passphrase-command");
+    for (what, freeze) in
+        [("disk = \"/dev/vda\"", "btrfs"), ("command = [\"x\"]", "btrfs"), ("qmp = \"q\"", "lvm")]
+    {
+        let text =
+            format!("[store.main]\nat = \"s\"\n[source.a]\n{what}\nevery = \"day\"\nfreeze = \"{freeze}\"\n");
+        let error = read(&[("f", &text)]).unwrap_err();
+        assert!(error.starts_with(&format!("f:6: freeze = \"{freeze}\" is only for")), "{error}");
+    }
     let error = read(&[("f", "[store.\"../x\"]\nat = \"s\"\n")]).unwrap_err();
     assert!(error.contains("is not a name"), "{error}");
     assert_eq!(

@@ -611,6 +611,12 @@ pub struct TakeSnapshotArgs {
     #[arg(long)]
     pub allow_empty: bool,
 
+    /// Read the source at another path, such as a snapshot of its file system
+    ///
+    /// The snapshot has the name and the path of SOURCE, which patterns are relative to.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, conflicts_with_all = ["qmp", "command", "vac", "dry_run"])]
+    pub read_from: Option<PathBuf>,
+
     /// Read everything, even if it has not changed since the last snapshot
     #[arg(long)]
     pub reread: bool,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
+use super::freeze::FreezeKind;
 use super::notify::NotifyConfig;
 use super::place::ConfigPlace;
 use super::secrets::StoreKey;
@@ -49,6 +50,8 @@ pub struct ConfiguredSource {
     pub what: SourceWhat,
     /// Options of `varve snapshot`.
     pub options: Vec<String>,
+    /// The way in which it is frozen while it is read; `None` to read it as it changes.
+    pub freeze: Option<FreezeKind>,
     pub every: Every,
     pub spread: Duration,
     pub conditions: RunConditions,
@@ -64,6 +67,12 @@ impl ConfiguredSource {
     #[must_use]
     pub fn allows_empty(&self) -> bool {
         self.options.iter().any(|option| option == "--allow-empty")
+    }
+
+    /// Reports whether other file systems in the source are left out.
+    #[must_use]
+    pub fn has_one_file_system(&self) -> bool {
+        self.options.iter().any(|option| option == "--one-file-system")
     }
 }
 

@@ -11,6 +11,7 @@ use super::daily_config::{
     CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, HookConfig,
     HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
 };
+use super::freeze::FreezeKind;
 use super::notify::{NotifyConfig, read_notify};
 use super::place::ConfigPlace;
 use super::reader::{TableReader, nearest};
@@ -256,6 +257,7 @@ fn read_source(
     let mut reader = TableReader::new(format!("source.{name}"), table, above.faults());
     let what = read_what(name, place, folder, &mut reader);
     let options = read_options(what.as_ref(), folder, defaults, &mut reader);
+    let freeze = read_freeze(what.as_ref(), &mut reader);
     let store = match read_store_name(&mut reader, "store", stores).or(defaults.store.clone()) {
         Some(store) => Some(store),
         // A single store needs no name.
@@ -285,6 +287,7 @@ fn read_source(
         store: store?,
         what: what?,
         options,
+        freeze,
         every: every?,
         spread,
         conditions,
@@ -292,6 +295,21 @@ fn read_source(
         hooks,
         snapshot_within,
     })
+}
+
+/// Reads `freeze`.
+fn read_freeze(what: Option<&SourceWhat>, reader: &mut TableReader<'_>) -> Option<FreezeKind> {
+    let Located { place, value } = reader.parsed("freeze", str::parse::<FreezeKind>)?;
+    match (value, what?) {
+        (_, SourceWhat::Folder(_) | SourceWhat::File(_)) | (FreezeKind::Lvm, SourceWhat::Disk(_)) => {}
+        (FreezeKind::Btrfs, _) => {
+            reader.faults().add(&place, "freeze = \"btrfs\" is only for folders and files");
+        }
+        (FreezeKind::Lvm, _) => {
+            reader.faults().add(&place, "freeze = \"lvm\" is only for folders, files and disks");
+        }
+    }
+    Some(value)
 }
 
 fn read_every(

@@ -4,6 +4,7 @@
 //! `run.rs`. The decisions are in the crate `varve-watch`.
 
 mod config_file;
+mod freeze;
 mod hooks;
 mod job_history;
 mod jobs;
@@ -13,6 +14,7 @@ mod open_store;
 mod program_run;
 mod replica_views;
 mod retention;
+mod secret_variables;
 mod sentences;
 mod state_folder;
 mod status_metrics;

@@ -17,6 +17,7 @@ mod sandbox;
 mod copy;
 mod daily;
 mod daily_care;
+mod daily_freeze;
 mod daily_notices;
 mod daily_safety;
 mod forgetting;

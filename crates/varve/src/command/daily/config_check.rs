@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
-use varve_watch::{ConfiguredSource, DailyConfig, ReplicaTrigger, SourceWhat, show_time_span};
+use varve_watch::{ConfiguredSource, DailyConfig, FreezeKind, ReplicaTrigger, SourceWhat, show_time_span};
 use varve_world::{Clock, RealClock, Timestamp};
 
 use super::config_file::LoadedConfig;
@@ -103,6 +103,12 @@ fn sentence(job: &DailyJob<'_>) -> String {
             format!("the store {} is copied to {} ({})", job.store_name, job.subject, replica.at)
         }
         _ => title(job),
+    };
+    let freeze = job.source.filter(|_| job.kind == JobKind::Snapshot).and_then(|source| source.freeze);
+    let what = match freeze {
+        Some(FreezeKind::Btrfs) => format!("{what}, frozen by Btrfs,"),
+        Some(FreezeKind::Lvm) => format!("{what}, frozen by LVM,"),
+        None => what,
     };
     let conditions = job.conditions.to_string();
     let conditions = if conditions.is_empty() { conditions } else { format!(", {conditions}") };

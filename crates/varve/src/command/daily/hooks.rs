@@ -41,7 +41,7 @@ pub fn run(hook: &HookConfig, environment: &[(&str, &str)], outcome: &Value, on_
     let Some((program, arguments)) = hook.run.split_first() else { return HookEnd::Done };
     let mut command = Command::new(program);
     command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::piped()).process_group(0);
-    for secret in super::program_run::SECRETS {
+    for secret in super::secret_variables::SECRETS {
         command.env_remove(secret);
     }
     // Standard output is for the results of this program.

@@ -26,10 +26,6 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 const OTHERS: [&str; 4] =
     ["VARVE_STORE", "VARVE_KEY_FILE", "VARVE_PASSPHRASE_FILE", "VARVE_PASSPHRASE_COMMAND"];
 
-/// The environment variables with secrets, which no hook needs.
-pub const SECRETS: [&str; 4] =
-    ["VARVE_PASSPHRASE", "VARVE_NEW_PASSPHRASE", "VARVE_FROM_PASSPHRASE", "VARVE_REMOTE_PASSWORD"];
-
 /// Runs this program with `arguments`, as the machine `host`. Calls `take` with each record as soon
 /// as it is printed. Asks `must_end` once a second, and ends the program early if it is so. Returns
 /// the exit status; `None` if a signal ended the program.

@@ -14,6 +14,7 @@ use varve_watch::{ConfiguredSource, RunConditions, SourceWhat, age};
 use varve_world::{Clock, RealClock};
 
 use super::config_file::{LoadedConfig, store_options};
+use super::freeze::{self, FreezeOrder, FrozenView, UndoStep};
 use super::hooks::{self, HookEnd, OnSignal};
 use super::job_history::Histories;
 use super::jobs::{DailyJob, JobKind, jobs};
@@ -44,6 +45,8 @@ struct DailyRun<'a> {
     loaded: &'a LoadedConfig,
     state: StateFolder,
     lock: RunLock,
+    /// The steps that remove frozen views of earlier runs, and have failed so far.
+    left_frozen: Vec<UndoStep>,
     histories: Histories,
     outcome: CommandOutcome,
     done_count: usize,
@@ -142,6 +145,7 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         invocation,
         loaded: &loaded,
         histories: state.histories(),
+        left_frozen: state.frozen(),
         state,
         lock,
         outcome: CommandOutcome::Done,
@@ -149,6 +153,7 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         system_root: &args.system_root,
         is_by_hand: !args.sources.is_empty(),
     };
+    run.remove_left_views()?;
     run.finish_open_hooks()?;
     if !run.is_by_hand
         && let Some(until) = run.state.paused_until(RealClock.now())
@@ -297,6 +302,21 @@ impl DailyRun<'_> {
         }
     }
 
+    /// Removes the frozen views that a killed run has left.
+    fn remove_left_views(&mut self) -> Result<()> {
+        if self.left_frozen.is_empty() {
+            return Ok(());
+        }
+        for step in std::mem::take(&mut self.left_frozen) {
+            if let Err(error) = step.apply() {
+                remark!("varve: {}", with_causes(error.as_ref()));
+                self.outcome = CommandOutcome::Failed;
+                self.left_frozen.push(step);
+            }
+        }
+        self.state.note_frozen(&self.left_frozen)
+    }
+
     /// Runs the hooks `always` of snapshots that a crash has cut off.
     fn finish_open_hooks(&mut self) -> Result<()> {
         let open = self.state.open_hooks();
@@ -387,10 +407,53 @@ impl DailyRun<'_> {
         }
     }
 
-    fn take_snapshot(&self, job: &DailyJob<'_>, source: &varve_watch::ConfiguredSource) -> Result<JobEnd> {
+    /// Takes a snapshot, of a frozen view if the source has one.
+    fn take_snapshot(&mut self, job: &DailyJob<'_>, source: &ConfiguredSource) -> Result<JobEnd> {
+        let (place, is_disk) = match &source.what {
+            SourceWhat::Folder(place) | SourceWhat::File(place) => (place, false),
+            SourceWhat::Disk(place) => (place, true),
+            _ => return self.read_source(job, source, None),
+        };
+        let Some(kind) = source.freeze else { return self.read_source(job, source, None) };
+        let name = varve_watch::frozen_view_name(self.state.path(), job.subject);
+        let order = FreezeOrder {
+            kind,
+            source: place,
+            is_disk,
+            has_one_file_system: source.has_one_file_system(),
+            mount_at: self.state.mount_point(&name),
+            name,
+        };
+        let mut undo = Vec::new();
+        let frozen = freeze::freeze(&order, &mut |steps| {
+            undo = steps.to_vec();
+            self.state.note_frozen(&[self.left_frozen.as_slice(), steps].concat())
+        });
+        let end = frozen.context("the source was not frozen");
+        let end = end.and_then(|view| self.read_source(job, source, Some(&view)));
+        let mut end = end.unwrap_or_else(|error| JobEnd::failed(with_causes(error.as_ref())));
+        for step in undo {
+            if let Err(error) = step.apply() {
+                let earlier = end.message.take().map(|message| format!("{message}; ")).unwrap_or_default();
+                end.message = Some(format!("{earlier}{}", with_causes(error.as_ref())));
+                end.outcome = end.outcome.max(CommandOutcome::Failed);
+                self.left_frozen.push(step);
+            }
+        }
+        self.state.note_frozen(&self.left_frozen)?;
+        Ok(end)
+    }
+
+    fn read_source(
+        &self,
+        job: &DailyJob<'_>,
+        source: &ConfiguredSource,
+        view: Option<&FrozenView>,
+    ) -> Result<JobEnd> {
         let mut arguments = vec!["snapshot".to_owned()];
         arguments.extend(source.options.iter().cloned());
-        let path = |path: &std::path::Path| path.to_string_lossy().into_owned();
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        arguments.extend(view.map(|view| format!("--read-from={}", path(&view.path))));
         match &source.what {
             SourceWhat::Command { program, name } => {
                 arguments.extend([format!("--command={name}"), "--".to_owned()]);

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tempfile::{Builder, NamedTempFile};
 use varve_world::Timestamp;
 
+use super::freeze::UndoStep;
 use super::job_history::Histories;
 use super::notice_state::NoticeState;
 
@@ -28,6 +29,7 @@ const LOG: &str = "runs.jsonl";
 const OLD_LOG: &str = "runs.1.jsonl";
 const NOTICES: &str = "notices.json";
 const PAUSE: &str = "pause.json";
+const FROZEN: &str = "frozen.json";
 const OPEN_HOOKS: &str = "open-hooks.json";
 
 /// The state folder of a configuration.
@@ -195,6 +197,35 @@ impl StateFolder {
             lines.filter(|line| line["job"] == job).last()
         };
         of_job(LOG).or_else(|| of_job(OLD_LOG))
+    }
+
+    /// Returns the place in the folder at which a volume may be mounted.
+    pub fn mount_point(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Returns the path of the folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Returns the steps that remove the frozen views of earlier runs.
+    pub fn frozen(&self) -> Vec<UndoStep> {
+        let read = fs::read(self.0.join(FROZEN));
+        let value: Option<Value> = read.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let steps = value.as_ref().and_then(Value::as_array).into_iter().flatten();
+        steps.filter_map(UndoStep::from_json).collect()
+    }
+
+    /// Notes the steps that remove frozen views.
+    ///
+    /// # Errors
+    /// When the note cannot be written.
+    pub fn note_frozen(&self, steps: &[UndoStep]) -> Result<()> {
+        if steps.is_empty() {
+            return self.remove(FROZEN);
+        }
+        self.replace(FROZEN, &steps.iter().map(UndoStep::as_json).collect())
     }
 
     /// Returns the sources whose hook `always` has not run since their snapshot was begun.

@@ -9,7 +9,7 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -47,6 +47,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
     let mut planned = snapshot_names::plan(args)?;
     check_vac(args)?;
     source_form::check(args)?;
+    check_read_from(args)?;
     let what_goes_in = SourceSelection::new(args)?;
     if args.what_goes_in.dry_run {
         return dry_run::run(invocation, args, planned, &what_goes_in);
@@ -62,17 +63,24 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
         let selected = what_goes_in.options(args, place)?;
         let progress = cancellable_progress()?;
         let not_archived = || format!("{} was not archived", source.display());
+        let read_at = args.read_from.as_deref().unwrap_or(source);
         let chosen =
-            source_form::choose(args, source, &request, taker.snapshots()).with_context(not_archived)?;
+            source_form::choose(args, read_at, &request, taker.snapshots()).with_context(not_archived)?;
         if chosen.form == SourceForm::Folder && !args.allow_empty {
-            emptied_source::refuse(source, &request, taker.snapshots()).with_context(not_archived)?;
+            emptied_source::refuse(read_at, &request, taker.snapshots()).with_context(not_archived)?;
         }
         let shown = ShownProgress::start(&request.name, &progress, invocation.quiet || invocation.json);
         if let Some(recording) = &recording {
             recording.begin_snapshot(&request.name, source_kind(chosen.form));
         }
-        let next =
-            NextSource { source, chosen: &chosen, selected, request, progress: &progress, shown: &shown };
+        let next = NextSource {
+            source: read_at,
+            chosen: &chosen,
+            selected,
+            request,
+            progress: &progress,
+            shown: &shown,
+        };
         let (taken, fast_commits) = take(&mut taker, invocation, args, next).with_context(not_archived)?;
         drop(shown);
         if let Some(recording) = &recording {
@@ -120,6 +128,24 @@ fn source_kind(form: SourceForm) -> SourceKind {
         SourceForm::Image | SourceForm::Stream(AsChoice::Image) => SourceKind::Image,
         SourceForm::Folder | SourceForm::File | SourceForm::Stream(AsChoice::File) => SourceKind::Folder,
     }
+}
+
+/// Requires a single source with a path: another path has the contents of one.
+fn check_read_from(args: &TakeSnapshotArgs) -> Result<()> {
+    let is_one = matches!(args.sources.as_slice(), [source] if source != Path::new("-"));
+    if args.read_from.is_some() && !is_one {
+        bail!(UsageError("--read-from is for one folder, file or disk".into()));
+    }
+    Ok(())
+}
+
+/// Returns the path of the store for a reader of another path: a store inside the source is inside
+/// its frozen view, too.
+fn store_as_read(args: &TakeSnapshotArgs, store: PathBuf) -> PathBuf {
+    let (Some(read_at), [source]) = (&args.read_from, args.sources.as_slice()) else { return store };
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let inside = real(&store).strip_prefix(real(source)).map(Path::to_owned);
+    inside.map_or(store, |inside| read_at.join(inside))
 }
 
 /// Requires a single folder: an archive for vac's tools holds one.
@@ -322,7 +348,7 @@ fn folder_options(
     Ok(FolderOptions {
         vac,
         store_folder: match invocation.session.home()? {
-            StoreLocation::Folder(path) => Some(path),
+            StoreLocation::Folder(path) => Some(store_as_read(args, path)),
             StoreLocation::Replica(_) | StoreLocation::Venti(_) => None,
         },
         ..selected
