@@ -1,5 +1,5 @@
 //! Daily work: sources that are frozen while they are read.
-
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
 #![expect(clippy::disallowed_methods, reason = "runs are killed in real time")]
 
 use std::fs;
