@@ -120,6 +120,11 @@ exercise!(
     trust_record,
     blkparse_text,
     daily_config,
+    restic_index,
+    restic_key_file,
+    restic_pack_header,
+    restic_tree,
+    tar_archive,
     trace,
     store_files,
 );

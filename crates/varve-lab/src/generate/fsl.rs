@@ -108,6 +108,7 @@ impl FslProfile {
 #[derive(Debug, Clone)]
 pub(super) struct FslFile {
     /// Different from that of every other file, deleted ones included.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests tell files apart by it"))]
     pub(super) number: u64,
     /// The ids of its chunks.
     pub(super) chunks: Vec<u64>,
