@@ -131,7 +131,7 @@ fn no_content_and_no_name_is_in_a_trace() {
     let file = SharedFile::default();
     let store = recorder(Behind::new(), &file, fixed());
     store.begin_snapshot("the name of the series", SourceKind::Folder);
-    let blocks: Vec<_> = (0..300).map(|number| bytes_of(number, 100 + number as usize * 7)).collect();
+    let blocks: Vec<_> = (0..300).map(|number| bytes_of(number as u64, 100 + number * 7)).collect();
     for bytes in &blocks {
         store.put(data(bytes)).unwrap();
         store.get(&name_of(bytes)).unwrap();
