@@ -3,10 +3,11 @@
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use varve_block::{BlockName, BlockStore, BlockType};
+use varve_sim::DeviceTimes;
 use varve_store::{Store, StoreAccess};
 
 use super::setting::SnapshotSetting;
-use super::take::{DeviceSum, TakenSnapshots, block};
+use super::take::{TakenSnapshots, block};
 use super::workload::BLOCK_BYTES;
 
 /// The order in which the blocks of a disk are requested.
@@ -28,8 +29,8 @@ pub(super) struct RestoredDisks {
     disks: u64,
     blocks: u64,
     nanoseconds: u64,
-    of_index: DeviceSum,
-    of_log: DeviceSum,
+    of_index: DeviceTimes,
+    of_log: DeviceTimes,
 }
 
 /// Restores all disks that were kept, in each order that the engine knows.
@@ -52,8 +53,8 @@ fn restore_in(
         disks: 0,
         blocks: 0,
         nanoseconds: 0,
-        of_index: DeviceSum::default(),
-        of_log: DeviceSum::default(),
+        of_index: DeviceTimes::default(),
+        of_log: DeviceTimes::default(),
     };
     for disk in taken.disks.values() {
         taken.storage.forget();
@@ -82,9 +83,9 @@ fn restore_in(
                 ensure!(is_it, "the engine returns another block than it was given");
             }
         }
-        let [of_index, of_log] = taken.storage.take_times().map(DeviceSum::from);
-        sum.of_index.add(of_index);
-        sum.of_log.add(of_log);
+        let [of_index, of_log] = taken.storage.take_times();
+        sum.of_index += of_index;
+        sum.of_log += of_log;
         sum.nanoseconds += taken.clock.nanoseconds() - started;
         sum.disks += 1;
         sum.blocks += disk.len() as u64;

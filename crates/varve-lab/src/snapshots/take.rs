@@ -26,43 +26,9 @@ pub(super) struct SnapshotDay {
     pub(super) blocks: u64,
     pub(super) duplicates: u64,
     pub(super) nanoseconds: u64,
-    pub(super) of_index: DeviceSum,
-    pub(super) of_log: DeviceSum,
+    pub(super) of_index: DeviceTimes,
+    pub(super) of_log: DeviceTimes,
     pub(super) index: IndexSum,
-}
-
-/// The work of a device.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub(super) struct DeviceSum {
-    pub(super) reading: u64,
-    pub(super) writing: u64,
-    pub(super) seeking: u64,
-    pub(super) reads: u64,
-    pub(super) writes: u64,
-    pub(super) seeks: u64,
-    pub(super) read_bytes: u64,
-    pub(super) written_bytes: u64,
-}
-
-impl From<DeviceTimes> for DeviceSum {
-    fn from(times: DeviceTimes) -> Self {
-        let DeviceTimes { reading, writing, seeking, reads, writes, seeks, read_bytes, written_bytes } =
-            times;
-        Self { reading, writing, seeking, reads, writes, seeks, read_bytes, written_bytes }
-    }
-}
-
-impl DeviceSum {
-    pub(super) fn add(&mut self, more: Self) {
-        self.reading += more.reading;
-        self.writing += more.writing;
-        self.seeking += more.seeking;
-        self.reads += more.reads;
-        self.writes += more.writes;
-        self.seeks += more.seeks;
-        self.read_bytes += more.read_bytes;
-        self.written_bytes += more.written_bytes;
-    }
 }
 
 /// The work of an index on disk.
@@ -99,8 +65,8 @@ impl SnapshotDay {
         self.blocks += more.blocks;
         self.duplicates += more.duplicates;
         self.nanoseconds += more.nanoseconds;
-        self.of_index.add(more.of_index);
-        self.of_log.add(more.of_log);
+        self.of_index += more.of_index;
+        self.of_log += more.of_log;
         self.index.lookups += more.index.lookups;
         self.index.filtered += more.index.filtered;
         self.index.pages_read += more.index.pages_read;
@@ -199,7 +165,7 @@ impl SnapshotTaker<'_> {
         if self.setting.saves_index {
             self.store.save_checkpoint()?;
         }
-        let [of_index, of_log] = self.storage.take_times().map(DeviceSum::from);
+        let [of_index, of_log] = self.storage.take_times();
         Ok(SnapshotDay {
             blocks: contents.len() as u64,
             duplicates: contents.iter().filter(|content| (**content as usize) < known).count() as u64,

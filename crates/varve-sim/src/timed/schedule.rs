@@ -2,11 +2,13 @@
 
 use std::ops::{AddAssign, Range};
 
+use serde::Serialize;
+
 use super::access::AccessKind;
 use super::device::{DeviceProfile, DeviceState};
 
 /// The time that a device has spent, in nanoseconds, and its accesses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceTimes {
     pub reading: u64,
     pub writing: u64,
