@@ -30,6 +30,7 @@ from the page cache. The tmpfs is /dev/shm. Further measurements are not scenari
   streaming, streaming-replay, streaming-lines, streaming-http2, streaming-bytes, streaming-loopback,
   streaming-publish, streaming-faults            a published disk over a slow line (bench/streaming.py)
   venti                                          blocks over Venti's protocol (bench/venti.py)
+  web-page                                       the pages that a browser asks for (bench/web_page.py)
   plan                                           predictions beside measurements (bench/planning.py)
   faults                                         the speed of the fault tests (bench/faults.py)
 
@@ -44,7 +45,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import before, faults, looking, machines, planning, reclaiming, rotating, streaming, upkeep, venti
+from bench import before, faults, looking, machines, planning, reclaiming, rotating, streaming, upkeep, venti, web_page
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -136,6 +137,7 @@ def paired(program: str, data: Path, below: str, quick: bool) -> list[tuple[str,
         ("machines", machines.NAMES, machines.Machines(program, data / "machines" / below, data / "days", quick)),
         ("published disks", streaming.NAMES, streaming.Streaming(program, data / "streaming" / below, data / "days", quick)),
         ("blocks over Venti's protocol", venti.NAMES, venti.Venti(program, data / "venti" / below, quick)),
+        ("the web page", web_page.NAMES, web_page.WebPage(program, data / "web-page" / below, quick)),
         ("predictions", planning.NAMES, planning.Planning(program, data / "plan" / below, quick)),
     ]
 
@@ -144,7 +146,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + rotating.NAMES + machines.NAMES + streaming.NAMES + venti.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + rotating.NAMES + machines.NAMES + streaming.NAMES + venti.NAMES + web_page.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -165,6 +167,7 @@ def parse() -> argparse.Namespace:
         print(f"  {', '.join(rotating.NAMES)}: a folder on a model of a rotating disk")
         print(f"  {', '.join(looking.LOOK)}: the cost of reading a past day")
         print(f"  {', '.join(venti.NAMES)}: blocks over Venti's protocol")
+        print(f"  {', '.join(web_page.NAMES)}: the pages that a browser asks for")
         print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside the predictions of `varve plan`")
         print(f"  {', '.join(machines.NAMES)}: disks over NBD, booted snapshots, running machines")
         print(f"  {', '.join(streaming.NAMES)}: published disks over a slow line")

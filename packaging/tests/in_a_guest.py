@@ -8,7 +8,8 @@ it, two disks for archives, and the log of the console. The story:
 2. A week passes. One day the machine is off, and the timer makes up for it.
 3. The disk fills, the key is removed, the replica vanishes, and the clock jumps to 2030. Each time
    `varve status`, a mail and the web page name it, and the heartbeat stops. Each time all is well afterwards.
-4. The package is purged. Keys and archives stay, and open again with a new installation.
+4. A user has an archive of her own, and her own timer takes a snapshot.
+5. The package is purged. Keys and archives stay, and open again with a new installation.
 
 The processor is emulated, so nothing here depends on speed: each step waits for what it expects.
 """
@@ -337,6 +338,26 @@ def faults(guest: Guest) -> None:
     fault.is_mended("2026-05-21 02:00:30")
 
 
+def a_user(guest: Guest) -> None:
+    step("a user has an archive of her own")
+    guest.run("useradd --home-dir /home/anna anna && chown -R anna: /home/anna && install -d -m 700 -o anna /run/anna")
+    # This disk has no login sessions, which would start her systemd.
+    guest.run("systemd-run --quiet --unit=anna --uid=anna -p Type=notify -p Delegate=yes -p WorkingDirectory=/home/anna "
+              "-E HOME=/home/anna -E XDG_RUNTIME_DIR=/run/anna /usr/lib/systemd/systemd --user")
+    hers = "setpriv --reuid=anna --regid=anna --init-groups env -u VARVE_STORE -u VARVE_KEY_FILE HOME=/home/anna XDG_RUNTIME_DIR=/run/anna"
+    answers = ['folders = ["/home/anna/letters"]', 'store = "/home/anna/archive"']
+    guest.run(f"install -d -o anna /home/anna/letters; printf '%s\\n' '{answers[0]}' '{answers[1]}' >/tmp/answers")
+    output = guest.run(f"{hers} varve setup --answers /tmp/answers")
+    assert "systemctl --user enable --now varve.timer" in output, output
+    guest.run(f"{hers} systemctl --user enable --now varve.timer")
+    is_quiet(guest)
+    guest.set_clock("2026-05-22 02:00:30")
+    guest.until(f"{hers} varve -s /home/anna/archive --key-file /home/anna/.config/varve/varve.key snapshots | grep -q '2026-05-22 .* letters'")
+    # The same run drills it.
+    guest.until(f"{hers} varve status")
+    step("her own timer has taken a snapshot")
+
+
 def purge(guest: Guest, deb: Path) -> None:
     step("the package is purged, and installed again")
     is_quiet(guest)
@@ -379,6 +400,7 @@ def main() -> int:
         assert found == ["2026-05-04", "2026-05-05", "2026-05-06", "2026-05-08", "2026-05-09", "2026-05-10"], found
         guest.run("varve status")
         faults(guest)
+        a_user(guest)
         purge(guest, deb)
     finally:
         guest.close()
