@@ -163,6 +163,7 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
         yield f"memventi-{depth}", memventi(words)
     yield "simulate-snapshots", simulation(simulating.snapshots(quick))
     yield "simulate-restores", simulation(simulating.restores(quick))
+    yield "simulate-defragmentation", simulation(simulating.defragmentation(quick))
     if not quick:
         for name, disk in LBCAS_DISKS.items():
             yield name, lbcas_starts(disk)
@@ -243,6 +244,8 @@ def render(folder: Path, docs: Path) -> list[str]:
             tables |= {table: markdown(head, rows) for table, (head, rows) in lbcas_tables.tables(disk.name, found).items()}
     if (taken := results.of("simulate-snapshots")) and (restored := results.of("simulate-restores")):
         tables |= {table: markdown(head, rows) for table, (head, rows) in simulating.tables(taken, restored).items()}
+    if found := results.of("simulate-defragmentation"):
+        tables["defragmentation"] = markdown(*simulating.moved_blocks(found))
     if found := results.of("lbcas-sharing"):
         tables["lbcas-sharing"] = markdown(*sharing.table(found))
     for name, plot in plots(results):

@@ -1,8 +1,8 @@
 """Tables and plots of the experiments in virtual time, for docs/evidence/simulation.md.
 
 The part `simulate-snapshots` takes Foundation's 400 snapshots with the real engine on a modelled disk
-(`varve-lab snapshots`), and `simulate-restores` restores some of the disks. The results are the same on every
-machine.
+(`varve-lab snapshots`), and `simulate-restores` restores some of the disks. `simulate-defragmentation` counts
+what a restore would gain if scattered blocks were stored again. The results are the same on every machine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,6 +48,30 @@ def snapshots(quick: bool) -> list[list[object]]:
 def restores(quick: bool) -> list[list[object]]:
     """Returns the arguments of the run that Figure 9 shows."""
     return [["snapshots", "--scale", QUICK_SCALE if quick else RESTORE_SCALE, "--restore-every", RESTORE_EVERY]]
+
+
+def defragmentation(quick: bool) -> list[list[object]]:
+    return [["defragmentation", "--scale", QUICK_SCALE if quick else 1]]
+
+
+def moved_blocks(rules: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns the moves of a restore after some blocks were stored again, by the rule that chose them."""
+    titles = {
+        "clumps": "blocks of clumps of which 64 MiB of the disk use at most {} of 32 blocks",
+        "shortest-runs": "shortest runs, {} % of the disk",
+        "parts-of-4M": "scattered parts of 4 MiB, {} % of the disk",
+        "parts-of-16M": "scattered parts of 16 MiB, {} % of the disk",
+        "parts-of-64M": "scattered parts of 64 MiB, {} % of the disk",
+    }
+    before = rules[0]["before"]
+    rows = [["as it is", "–", f"{before['one_by_one']:,}", "–", f"{before['in_batches']:,}", "–"]]
+    for rule in rules:
+        row = [titles[rule["rule"]].format(rule["limit"]), f"{100 * rule['moved'] / rule['blocks']:.1f}"]
+        for order in ("one_by_one", "in_batches"):
+            after = rule["after"][order]
+            row += [f"{after:,}", f"{before[order] / after:.2f}"]
+        rows.append(row)
+    return ["stored again", "% of the disk", "moves one by one", "times fewer", "moves 1024 at a time", "times fewer"], rows
 
 
 def tables(taken: Sequence[Mapping[str, Any]], restored: Sequence[Mapping[str, Any]]) -> dict[str, Table]:

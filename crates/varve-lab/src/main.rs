@@ -6,7 +6,7 @@
 //! Venti's. `counted` counts the storage operations of each case. `index_shape` examines an index
 //! in memory. `snapshots` runs the engine in virtual time, through 400 days of a disk's life, and
 //! `replay` runs a trace. `generate` makes traces from figures. `foundation`, `memventi`,
-//! `snapshots`, `replay` and `generate` are the commands.
+//! `snapshots`, `replay` and `generate` are commands, and so is `defragmentation` in `snapshots`.
 //!
 //! Read first: `cases.rs` (the six cases), `foundation.rs`, `memventi.rs` and `snapshots.rs` (the
 //! commands).
@@ -57,6 +57,9 @@ enum Lab {
     /// disk, and the times of restores. The engine reads and writes real bytes, so this takes some
     /// seconds for each gigabyte, divided by the scale.
     Snapshots(snapshots::Snapshots),
+    /// Count what a restore of the last of these 400 disks would gain if its scattered blocks were
+    /// stored again, side by side
+    Defragmentation(snapshots::moved_blocks::Defragmentation),
     /// Run a trace through the engine in virtual time, on a described device
     ///
     /// The output has the time of each snapshot and the work of the device. The blocks have the
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Lab::Foundation(args) => foundation::run(&args, &mut print),
         Lab::Memventi(args) => memventi::run(&args, &mut print),
         Lab::Snapshots(args) => snapshots::run(&args, &mut print),
+        Lab::Defragmentation(args) => snapshots::moved_blocks::run(&args, &mut print),
         Lab::Replay(args) => replay::run(&args, &mut print),
         Lab::Generate(command) => generate::run(&command, &mut print),
     };

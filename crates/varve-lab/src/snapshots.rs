@@ -1,5 +1,6 @@
 //! `varve-lab snapshots`: Foundation's 400 snapshots of a disk, by the real engine in virtual time.
 
+pub(crate) mod moved_blocks;
 mod read_back;
 mod setting;
 mod source_disk;
