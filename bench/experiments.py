@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import lbcas, simulating
+from bench import lbcas, modelled_devices, simulated_cases, simulating
 from bench.lbcas import disks, sharing
 from bench.lbcas import tables as lbcas_tables
 from bench.svg import bars, histogram, number
@@ -161,6 +161,8 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
         indexes = "2622:8K,35651:2K" if quick else "262144:8K,35651584:2K" if depth == 1 else "1:8K"
         words = ["--size", "20M" if quick else "2G", "--depth", depth, "--index-blocks", indexes]
         yield f"memventi-{depth}", memventi(words)
+    yield "simulate-devices", simulation([["devices"]])
+    yield "simulate-cases", simulation(simulated_cases.runs(quick))
     yield "simulate-snapshots", simulation(simulating.snapshots(quick))
     yield "simulate-restores", simulation(simulating.restores(quick))
     yield "simulate-defragmentation", simulation(simulating.defragmentation(quick))
@@ -246,6 +248,12 @@ def render(folder: Path, docs: Path) -> list[str]:
         tables |= {table: markdown(head, rows) for table, (head, rows) in simulating.tables(taken, restored).items()}
     if found := results.of("simulate-defragmentation"):
         tables["defragmentation"] = markdown(*simulating.moved_blocks(found))
+    if figures := results.of("simulate-devices"):
+        tables |= {table: markdown(head, rows) for table, (head, rows) in modelled_devices.tables(figures).items()}
+        if cases := results.of("simulate-cases"):
+            known = {figure["name"]: figure["device"] for figure in figures}
+            found = simulated_cases.tables(cases, FIGURE_6, known)
+            tables |= {table: markdown(head, rows) for table, (head, rows) in found.items()}
     if found := results.of("lbcas-sharing"):
         tables["lbcas-sharing"] = markdown(*sharing.table(found))
     for name, plot in plots(results):

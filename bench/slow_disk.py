@@ -2,13 +2,15 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.measure import CannotMeasure
 
 OLD, NEW = Path("/sys/fs/cgroup/blkio"), Path("/sys/fs/cgroup")
 READS_PER_SECOND = {OLD: "blkio.throttle.read_iops_device", NEW: "riops="}
+WRITES_PER_SECOND = {OLD: "blkio.throttle.write_iops_device", NEW: "wiops="}
+BYTES_READ_PER_SECOND = {OLD: "blkio.throttle.read_bps_device", NEW: "rbps="}
 BYTES_WRITTEN_PER_SECOND = {OLD: "blkio.throttle.write_bps_device", NEW: "wbps="}
 
 
@@ -16,8 +18,15 @@ BYTES_WRITTEN_PER_SECOND = {OLD: "blkio.throttle.write_bps_device", NEW: "wbps="
 def slow_disk(file: Path, what: dict[Path, str], limit: int) -> Iterator[None]:
     """Limits the disk of `file` to `limit` of `what` for this process and its children, until the block
     ends."""
+    with held_disk(file, [(what, limit)]):
+        yield
+
+
+@contextlib.contextmanager
+def held_disk(file: Path, limits: Sequence[tuple[dict[Path, str], int]]) -> Iterator[None]:
+    """Limits several rates of the disk of `file` for this process and its children, until the block ends."""
     device = whole_disk(file)
-    for root, name in what.items():
+    for root in (OLD, NEW):
         group = root / f"varve-bench-{os.getpid()}"
         before = home(root)
         try:
@@ -28,9 +37,11 @@ def slow_disk(file: Path, what: dict[Path, str], limit: int) -> Iterator[None]:
             if root == NEW:
                 with contextlib.suppress(OSError):
                     (root / "cgroup.subtree_control").write_text("+io")
-                (group / "io.max").write_text(f"{device} {name}{limit}\n")
+                rates = " ".join(f"{what[NEW]}{limit}" for what, limit in limits)
+                (group / "io.max").write_text(f"{device} {rates}\n")
             else:
-                (group / name).write_text(f"{device} {limit}\n")
+                for what, limit in limits:
+                    (group / what[OLD]).write_text(f"{device} {limit}\n")
             (group / "cgroup.procs").write_text("0")
         except OSError:
             group.rmdir()

@@ -207,6 +207,23 @@ mod tests {
         assert!(Line::try_parse_from(["foundation"]).is_err());
     }
 
+    /// The bare medium of a shingled disk destroys the data behind a write in place, so this is a
+    /// test of the engine too: a log only appends.
+    #[test]
+    fn on_overlapping_tracks_the_log_is_unharmed_and_an_index_in_place_is_destroyed() {
+        let outcome = |engine: &str| {
+            let line =
+                ["foundation", "--device", "wd800jb-shingled-bare", "--blocks", "8000", "--sample", "20"];
+            let line = Line::parse_from(line.iter().chain(&["--block-size", "512", "--engine", engine]));
+            run(&line.args, &mut |_| Ok(()))
+        };
+        for engine in ["hash-memory", "hash-disk", "value-memory", "value-disk"] {
+            outcome(engine).unwrap();
+        }
+        let error = varve_block::with_causes(outcome("venti").unwrap_err().as_ref());
+        assert!(error.contains("index") && error.contains("is damaged"), "{error}");
+    }
+
     #[test]
     fn a_folder_that_is_not_there_is_named() {
         let line = Line::parse_from(["foundation", "/nowhere"]);

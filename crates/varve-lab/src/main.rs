@@ -5,8 +5,10 @@
 //! `cases` runs the engine through the six cases in which Foundation compares its engines with
 //! Venti's. `counted` counts the storage operations of each case. `index_shape` examines an index
 //! in memory. `snapshots` runs the engine in virtual time, through 400 days of a disk's life, and
-//! `replay` runs a trace. `generate` makes traces from figures. `foundation`, `memventi`,
-//! `snapshots`, `replay` and `generate` are commands, and so is `defragmentation` in `snapshots`.
+//! `replay` runs a trace. `generate` makes traces from figures. `devices` compares modelled devices
+//! with published figures, and `randtest` repeats the thesis's tables on them. `predict` compares a
+//! real disk with its model. `foundation`, `memventi`, `snapshots`, `replay`, `devices`,
+//! `randtest`, `predict` and `generate` are commands, and so is `defragmentation` in `snapshots`.
 //!
 //! Read first: `cases.rs` (the six cases), `foundation.rs`, `memventi.rs` and `snapshots.rs` (the
 //! commands).
@@ -14,14 +16,18 @@
 mod amount;
 mod cases;
 mod counted;
+mod devices;
 mod forget;
 mod foundation;
 mod generate;
 mod index_shape;
 mod memventi;
+mod predict;
+mod randtest;
 mod replay;
 mod simulated;
 mod snapshots;
+mod two_devices;
 mod uncached;
 
 use std::io::Write;
@@ -65,6 +71,22 @@ enum Lab {
     /// The output has the time of each snapshot and the work of the device. The blocks have the
     /// sizes of the trace, and compress as well as they did.
     Replay(replay::Replay),
+    /// Repeat the thesis's measurements of Venti and of memventi in virtual time, on its two disks
+    ///
+    /// The log lies on one device and the index on another. Each request takes the time that the
+    /// thesis's processor and network took for a block in memory, and the time of the devices.
+    Randtest(randtest::Randtest),
+    /// Compare the six cases on a disk with the times that the simulator predicts for it
+    ///
+    /// The prediction is the time of the simulated device, and that of the processor: the same
+    /// work on files in memory. All run one task at a time. A machine without other work gives
+    /// better figures.
+    Predict(predict::Predict),
+    /// Compare the models of devices with the published figures of these devices
+    ///
+    /// A device is a TOML file that names its source. The output has each published figure beside
+    /// the model's.
+    Devices(devices::Devices),
     /// Make a trace from figures about a workload
     #[command(subcommand)]
     Generate(generate::Generate),
@@ -78,6 +100,9 @@ fn main() -> ExitCode {
         Lab::Snapshots(args) => snapshots::run(&args, &mut print),
         Lab::Defragmentation(args) => snapshots::moved_blocks::run(&args, &mut print),
         Lab::Replay(args) => replay::run(&args, &mut print),
+        Lab::Randtest(args) => randtest::run(&args, &mut print),
+        Lab::Predict(args) => predict::run(&args, &mut print),
+        Lab::Devices(args) => devices::run(&args, &mut print),
         Lab::Generate(command) => generate::run(&command, &mut print),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };

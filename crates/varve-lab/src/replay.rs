@@ -1,8 +1,9 @@
-//! `varve-lab replay`: runs a trace through the real engine in virtual time.
+//! `varve-lab replay`: runs a trace through the real engine, in virtual time or on a real disk.
+
+mod ground;
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -10,15 +11,14 @@ use serde_json::{Value, json};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
 use varve_log::CompressionLevel;
 use varve_plan::Engine;
-use varve_sim::{
-    DeviceProfile, DeviceTimes, EmulatedStorage, GeneratedBlock, PageCacheLimits, TimedStorage, VirtualClock,
-};
+use varve_sim::{DeviceTimes, GeneratedBlock, PageCacheLimits};
 use varve_store::{CompareMode, Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_trace::{SizeClass, SnapshotBegin, SourceKind, TraceReader, TraceRecord, TraceRun};
-use varve_world::{MemoryStorage, World};
+use varve_world::World;
 
 use crate::amount;
 use crate::simulated::device;
+use ground::ReplayGround;
 
 const HOLDER: &str = "varve-lab replay";
 /// Blocks that are put or read together.
@@ -34,6 +34,11 @@ pub(crate) struct Replay {
     /// The device of the store: the name of one that the program knows, or a TOML file
     #[arg(long, value_name = "NAME|FILE", default_value = "foundation-maxtor")]
     device: String,
+
+    /// Run the trace in real time instead, in a new store in this folder of a real disk, which is
+    /// removed at the end. Reads bypass the page cache, and pauses are left out
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["device", "failures"])]
+    folder: Option<PathBuf>,
 
     /// The engine
     #[arg(long, value_enum, default_value = "hash-memory")]
@@ -51,7 +56,12 @@ pub(crate) struct Replay {
     #[arg(long)]
     incompressible: bool,
 
-    /// The seed of everything that the store draws at random
+    /// Let the device fail in the course of time: a TOML file with a `name`, a `source`, and rates
+    /// a year. The run goes on after errors, and the output says how many blocks were lost
+    #[arg(long, value_name = "FILE")]
+    failures: Option<PathBuf>,
+
+    /// The seed of everything that the store draws at random, and of the failures
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -85,10 +95,23 @@ impl ReplayEngine {
 pub(crate) fn run(args: &Replay, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
     let not_read = || format!("cannot read {}", args.trace.display());
     let reader = TraceReader::new(File::open(&args.trace).with_context(not_read)?).with_context(not_read)?;
-    let device = device(&args.device)?;
-    let mut replay = TraceReplay::new(args, &device)?;
+    let ground = match &args.folder {
+        Some(folder) => ReplayGround::real(folder)?,
+        None => {
+            let limits =
+                PageCacheLimits { dirty_bytes: args.write_cache.max(1 << 20), clean_bytes: args.page_cache };
+            ReplayGround::simulated(&device(&args.device)?, limits, args.failures.as_deref(), args.seed)?
+        }
+    };
+    let mut replay = TraceReplay::new(args, ground)?;
     for record in reader {
-        replay.apply(&record.with_context(not_read)?, done)?;
+        let record = record.with_context(not_read)?;
+        if let Err(error) = replay.apply(&record, done) {
+            replay.note_failure(error)?;
+        }
+        if replay.is_dead() {
+            break;
+        }
     }
     replay.finish(done)
 }
@@ -108,11 +131,10 @@ struct ReplayedWork {
     log: DeviceTimes,
 }
 
-/// A store in virtual time, and the blocks that it has.
+/// A store at work, and the blocks that it has.
 struct TraceReplay {
     world: World,
-    clock: Arc<VirtualClock>,
-    storage: Arc<TimedStorage>,
+    ground: ReplayGround,
     store: Option<Store>,
     compresses: bool,
     /// The names of blocks by their ids; `None` for one that was never put.
@@ -126,18 +148,15 @@ struct TraceReplay {
     part_started: u64,
     /// Records that this program does not repeat.
     left_out: u64,
+    /// The number of records that failed, and the first error.
+    failed_records: u64,
+    first_error: Option<String>,
 }
 
 impl TraceReplay {
-    fn new(args: &Replay, device: &DeviceProfile) -> Result<Self> {
+    fn new(args: &Replay, ground: ReplayGround) -> Result<Self> {
         let engine = args.engine.engine();
-        let clock = Arc::new(VirtualClock::new());
-        let emulated = Arc::new(EmulatedStorage::new(Arc::new(MemoryStorage::new())));
-        let limits =
-            PageCacheLimits { dirty_bytes: args.write_cache.max(1 << 20), clean_bytes: args.page_cache };
-        let storage = Arc::new(TimedStorage::new(emulated, Arc::clone(&clock), device, limits));
-        let deterministic = World::deterministic(Arc::clone(&storage) as _, args.seed);
-        let world = World { clock: Arc::clone(&clock) as _, ..deterministic };
+        let world = ground.world(args.seed);
         let mut config = StoreConfig::new([0x1d; 16]);
         // Emulated storage recognises the blocks in the log only in clear.
         config.encryption = Encryption::None;
@@ -147,8 +166,7 @@ impl TraceReplay {
         Store::create(&world, &config, None, PassphraseCost::default())?;
         let mut replay = Self {
             world,
-            clock,
-            storage,
+            ground,
             store: None,
             compresses: !args.incompressible,
             names: Vec::new(),
@@ -159,21 +177,56 @@ impl TraceReplay {
             all: ReplayedWork::default(),
             part_started: 0,
             left_out: 0,
+            failed_records: 0,
+            first_error: None,
         };
         replay.open()?;
-        let _making = replay.storage.take_times();
-        replay.part_started = replay.clock.nanoseconds();
+        let _making = replay.ground.take_times();
+        replay.part_started = replay.nanoseconds();
         Ok(replay)
+    }
+
+    /// Returns the time.
+    fn nanoseconds(&self) -> u64 {
+        u64::try_from(self.world.clock.now().0).unwrap_or(0)
     }
 
     /// Opens the store with empty caches, unless it is open.
     fn open(&mut self) -> Result<&Store> {
         if self.store.is_none() {
-            self.storage.forget();
+            self.ground.forget();
             let access = StoreAccess::Write { holder: HOLDER };
             self.store = Some(Store::open(self.world.clone(), None, access, &mut |_| ())?);
         }
         self.store.as_ref().context("the store was opened")
+    }
+
+    /// Goes on after a failure of a record, if failures were asked for. The store is opened anew.
+    fn note_failure(&mut self, error: anyhow::Error) -> Result<()> {
+        if self.ground.failing().is_none() {
+            return Err(error);
+        }
+        self.failed_records += 1;
+        self.first_error.get_or_insert_with(|| varve_block::with_causes(error.as_ref()));
+        self.store = None;
+        Ok(())
+    }
+
+    /// Reports whether the device has ended.
+    fn is_dead(&self) -> bool {
+        self.ground.failing().is_some_and(|failing| failing.tally().died_at.is_some())
+    }
+
+    /// Reads all blocks. Returns the number of those that cannot be read.
+    fn lost_blocks(&mut self) -> u64 {
+        let names: Vec<_> = self.names.iter().copied().flatten().collect();
+        let mut lost = 0;
+        for name in &names {
+            // A read that fails once may succeed when it is repeated.
+            let found = (0..2).any(|_| self.open().is_ok_and(|store| store.get(name).is_ok()));
+            lost += u64::from(!found);
+        }
+        lost
     }
 
     fn apply(&mut self, record: &TraceRecord, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
@@ -186,8 +239,7 @@ impl TraceReplay {
             }
             TraceRecord::Idle { milliseconds } => {
                 // The device may write meanwhile, but the pause belongs to no snapshot.
-                let nanoseconds = milliseconds.saturating_mul(1_000_000);
-                self.clock.advance(nanoseconds);
+                let nanoseconds = self.ground.pause(*milliseconds);
                 self.part_started = self.part_started.saturating_add(nanoseconds);
             }
             TraceRecord::Snapshot(begin) => {
@@ -275,8 +327,8 @@ impl TraceReplay {
 
     /// Reports the work since the last part, if there was any.
     fn end_part(&mut self, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
-        let now = self.clock.nanoseconds();
-        let [index, log] = self.storage.take_times();
+        let now = self.nanoseconds();
+        let [index, log] = self.ground.take_times();
         let mut part = std::mem::take(&mut self.part);
         part.nanoseconds = now.saturating_sub(self.part_started);
         (part.index, part.log) = (index, log);
@@ -304,8 +356,10 @@ impl TraceReplay {
 
     fn finish(mut self, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
         self.end_part(done)?;
-        if let Some(store) = self.store.take() {
-            store.close()?;
+        if let Some(store) = self.store.take()
+            && let Err(error) = store.close()
+        {
+            self.note_failure(error.into())?;
         }
         if self.all.put_blocks + self.all.read_blocks == 0 {
             bail!("the trace has no puts and no reads that can be repeated");
@@ -313,6 +367,18 @@ impl TraceReplay {
         let mut value = self.all.as_json("replayed_trace");
         value["snapshots"] = json!(self.snapshot_count);
         value["left_out_records"] = json!(self.left_out);
+        let failures = self.ground.failing().map(|failing| (failing.profile().name, failing.tally()));
+        if let Some((profile, before)) = failures {
+            value["failures"] = json!({
+                "profile": profile,
+                "happened": before.happened,
+                "failed_reads": before.failed_reads,
+                "died_at_nanoseconds": before.died_at,
+                "failed_records": self.failed_records,
+                "first_error": self.first_error,
+                "lost_blocks": self.lost_blocks(),
+            });
+        }
         done(value)
     }
 }
@@ -444,6 +510,42 @@ mod tests {
         let written = |value: &Value| value["log"]["written_bytes"].as_u64().unwrap();
         assert!((2_000_000..3_000_000).contains(&written(first)), "{first:#?}");
         assert!(written(second) < 500_000, "{second:#?}");
+    }
+
+    #[test]
+    fn a_real_disk_does_the_same_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = replayed(&two_days(), &["--folder", folder.path().to_str().unwrap()]);
+        let simulated = replayed(&two_days(), &[]);
+        assert_eq!(real.len(), 3);
+        for (one, other) in real.iter().zip(&simulated) {
+            for figure in ["put_blocks", "put_bytes", "new_bytes", "read_blocks", "read_bytes"] {
+                assert_eq!(one[figure], other[figure], "{figure}");
+            }
+        }
+        assert!(real[2]["nanoseconds"].as_u64().unwrap() > 0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it leaves nothing behind");
+    }
+
+    #[test]
+    fn a_device_that_fails_in_time_loses_blocks_and_the_run_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("failures.toml");
+        let fails = |rates: &str| {
+            std::fs::write(&file, format!("name = \"test\"\nsource = \"made up\"\n{rates}")).unwrap();
+            let found = replayed(&two_days(), &["--failures", file.to_str().unwrap()]);
+            found.last().unwrap()["failures"].clone()
+        };
+        let none = fails("");
+        assert_eq!((&none["lost_blocks"], &none["failed_records"]), (&json!(0), &json!(0)), "{none}");
+        // A day's pause has some 27 of these, on 4 MB.
+        let some = fails("latent_sector_errors_per_year = 10000");
+        let lost = some["lost_blocks"].as_u64().unwrap();
+        assert!(lost > 0 && lost < 1100, "{some}");
+        let dead = fails("deaths_per_year = 100000");
+        assert_eq!(dead["lost_blocks"], 1000, "the first day's blocks: {dead}");
+        assert!(dead["died_at_nanoseconds"].as_u64().unwrap() < 86_500_000_000_000, "{dead}");
+        assert!(dead["first_error"].as_str().unwrap().contains("the device has ended"), "{dead}");
     }
 
     #[test]

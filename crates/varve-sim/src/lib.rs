@@ -66,6 +66,7 @@ pub use slow_disk::SlowDisk;
 pub use tally::{Leftover, Tally};
 pub use timed::{
     AccessKind, AccessPattern, BatonWorkers, ConstantDisk, DEVICE_NAMES, DeviceProfile, DeviceProfileError,
-    DeviceTimes, EmulatedStorage, GeneratedBlock, PageCacheLimits, PublishedFigure, RotatingDisk,
-    TimedStorage, VirtualClock,
+    DeviceTimes, EmulatedStorage, FailingStorage, FailureProfile, FailureProfileError, FailureTally,
+    FittedDevice, FittedOrder, FittedRow, FlashDisk, FlashMapping, GeneratedBlock, ObjectStore, Overwriting,
+    PageCacheLimits, PublishedFigure, RotatingDisk, ShingledDisk, TimedStorage, VirtualClock,
 };

@@ -33,18 +33,19 @@ fn models_reproduce_the_published_figures() {
             }
         }
     }
-    assert!(row_count > 40, "only {row_count} figures were compared");
+    assert!(row_count > 80, "only {row_count} figures were compared");
     assert!(findings.is_empty(), "\n{}", findings.join("\n"));
 }
 
 #[test]
 fn a_file_that_describes_no_device_is_refused() {
-    let text = fs::read_to_string(&files()[0]).unwrap();
-    DeviceProfile::from_text(&text).unwrap();
-    let changed = |from: &str, to: &str| {
+    let changed_file = |name: &str, from: &str, to: &str| {
+        let file = files().into_iter().find(|file| file.ends_with(format!("{name}.toml"))).unwrap();
+        let text = fs::read_to_string(file).unwrap();
         assert!(text.contains(from), "{from}");
         DeviceProfile::from_text(&text.replacen(from, to, 1))
     };
+    let changed = |from: &str, to: &str| changed_file("compaq-bd009222bb", from, to);
     for (from, to) in [("queue = 32", "queue = 0"), ("seek_full_ms = 10.5", "seek_full_ms = 0.5")] {
         assert!(matches!(changed(from, to), Err(DeviceProfileError::Shape { .. })), "{to}");
     }
@@ -53,5 +54,15 @@ fn a_file_that_describes_no_device_is_refused() {
     }
     for (from, to) in [("\"rotating\"", "\"round\""), ("queue", "queues"), ("depth = 1,", "")] {
         assert!(matches!(changed(from, to), Err(DeviceProfileError::Parse(_))), "{to}");
+    }
+    for (name, from, to) in [
+        ("nand-module", "erase_block_bytes = 131072", "erase_block_bytes = 1000"),
+        ("nand-module", "bytes = 1073741824", "bytes = 131072"),
+        ("nand-module", "channels = 4", "channels = 0"),
+        ("object-store", "connections = 32", "connections = 0"),
+        ("wd800jb-shingled", "band_bytes = 33554432", "band_bytes = 1000"),
+    ] {
+        let found = changed_file(name, from, to);
+        assert!(matches!(found, Err(DeviceProfileError::Shape { .. })), "{to}");
     }
 }

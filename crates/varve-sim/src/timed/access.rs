@@ -1,9 +1,9 @@
 //! Accesses to a device: their kinds, their times and their order.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The direction of an access to a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessKind {
     Read,
@@ -15,6 +15,21 @@ pub enum AccessKind {
 pub(super) struct ServiceTime {
     pub(super) positioning: u64,
     pub(super) transfer: u64,
+}
+
+impl ServiceTime {
+    pub(super) const NONE: Self = Self { positioning: 0, transfer: 0 };
+
+    pub(super) fn sum(self) -> u64 {
+        self.positioning + self.transfer
+    }
+}
+
+impl std::ops::AddAssign for ServiceTime {
+    fn add_assign(&mut self, more: Self) {
+        self.positioning += more.positioning;
+        self.transfer += more.transfer;
+    }
 }
 
 /// Rounds seconds to nanoseconds.

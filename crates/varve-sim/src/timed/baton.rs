@@ -128,13 +128,14 @@ impl Baton {
 }
 
 impl BatonState {
-    /// Gives each idle device the next of the reads that wait for it.
+    /// Gives each device that can begin with a read the next of those that wait for it.
     fn start_reads(&mut self) {
         loop {
-            let idle = self
-                .waiting
-                .iter()
-                .find(|waiting| !self.served.iter().any(|(.., device)| Arc::ptr_eq(device, &waiting.device)));
+            let idle = self.waiting.iter().find(|waiting| {
+                let served =
+                    self.served.iter().filter(|(.., device)| Arc::ptr_eq(device, &waiting.device)).count();
+                served < waiting.device.lock().slots()
+            });
             let Some(device) = idle.map(|waiting| Arc::clone(&waiting.device)) else { return };
             let mut timed = device.lock();
             let own: Vec<usize> = (0..self.waiting.len())

@@ -1,23 +1,29 @@
 //! Devices as files: a model, its source, and published figures that the model must reproduce.
 
+mod at_work;
+mod fitted;
+mod flash;
 mod known;
+mod object_store;
+mod page_map;
 mod pattern;
 mod rotating;
+mod shingled;
+mod trial;
 
+pub use fitted::{FittedDevice, FittedOrder, FittedRow};
+pub use flash::{FlashDisk, FlashMapping};
 pub use known::DEVICE_NAMES;
+pub use object_store::ObjectStore;
 pub use pattern::AccessPattern;
 pub use rotating::RotatingDisk;
+pub use shingled::{Overwriting, ShingledDisk};
+
+pub(super) use at_work::DeviceState;
 
 use std::path::Path;
 
 use serde::Deserialize;
-
-use super::access::{AccessKind, ServiceTime, float, nanoseconds, next_in_order};
-use crate::SeededDraw;
-use rotating::RotatingState;
-
-/// The accesses of which the average time is taken.
-const ACCESS_COUNT: u64 = 4000;
 
 /// A device: a TOML file with a `name`, a `source`, a `[model]`, and `[[published]]` figures.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -33,10 +39,14 @@ pub struct DeviceProfile {
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub(super) enum DeviceModel {
     Constant(ConstantDisk),
     Rotating(RotatingDisk),
+    Flash(FlashDisk),
+    Shingled(ShingledDisk),
+    ObjectStore(ObjectStore),
+    Fitted(FittedDevice),
 }
 
 /// A disk on which every seek takes the same time, as in the simulators of Foundation and of
@@ -107,6 +117,17 @@ impl DeviceProfile {
         Self { name: name.into(), source: source.into(), model, published: Vec::new() }
     }
 
+    /// Makes a device from its measurements.
+    ///
+    /// # Errors
+    /// [`DeviceProfileError`]: the rows do not suffice, or a figure is not a number above zero.
+    pub fn fitted(name: &str, source: &str, device: FittedDevice) -> Result<Self, DeviceProfileError> {
+        let model = DeviceModel::Fitted(device);
+        let profile = Self { name: name.into(), source: source.into(), model, published: Vec::new() };
+        profile.check()?;
+        Ok(profile)
+    }
+
     fn check(&self) -> Result<(), DeviceProfileError> {
         let figures = match &self.model {
             DeviceModel::Constant(disk) => vec![
@@ -115,6 +136,10 @@ impl DeviceProfile {
                 ("write_bytes_per_second", disk.write_bytes_per_second),
             ],
             DeviceModel::Rotating(disk) => disk.figures(),
+            DeviceModel::Flash(disk) => disk.figures(),
+            DeviceModel::Shingled(disk) => disk.figures(),
+            DeviceModel::ObjectStore(store) => store.figures(),
+            DeviceModel::Fitted(device) => device.figures(),
         };
         let published = self.published.iter();
         let figures =
@@ -129,81 +154,15 @@ impl DeviceProfile {
         let problem = match &self.model {
             DeviceModel::Constant(_) => None,
             DeviceModel::Rotating(disk) => disk.problem(),
+            DeviceModel::Flash(disk) => disk.problem(),
+            DeviceModel::Shingled(disk) => disk.problem(),
+            DeviceModel::ObjectStore(store) => store.problem(),
+            DeviceModel::Fitted(device) => device.problem(),
         };
         let problem = problem.or_else(|| self.published.iter().find_map(|row| row.pattern.problem()));
         match problem {
             Some(problem) => Err(DeviceProfileError::Shape { name: self.name.clone(), problem }),
             None => Ok(()),
-        }
-    }
-
-    /// Returns the average time of an access in a pattern, in milliseconds, by the model.
-    #[must_use]
-    pub fn time_of(&self, pattern: &AccessPattern) -> f64 {
-        let mut device = DeviceState::new(&self.model);
-        let mut draw = SeededDraw::new(1);
-        let places = (pattern.span_bytes / pattern.bytes.max(1)).max(1);
-        let (mut made, mut now) = (0, 0);
-        let mut waiting = Vec::new();
-        for _ in 0..ACCESS_COUNT {
-            while waiting.len() < pattern.depth && made < ACCESS_COUNT {
-                let place = if pattern.is_random { draw.below(places) } else { made % places };
-                waiting.push(place * pattern.bytes);
-                made += 1;
-            }
-            let choice = next_in_order(device.head(), waiting.iter().take(device.queue()).copied());
-            let at = waiting.remove(choice);
-            let time = device.serve(now, pattern.action, at, pattern.bytes);
-            now += time.positioning + time.transfer;
-        }
-        float(now) / 1e6 / float(ACCESS_COUNT)
-    }
-}
-
-/// A device at work.
-#[derive(Debug, Clone)]
-pub(super) enum DeviceState {
-    Constant { disk: ConstantDisk, head: Option<u64> },
-    Rotating(RotatingState),
-}
-
-impl DeviceState {
-    pub(super) fn new(model: &DeviceModel) -> Self {
-        match model {
-            DeviceModel::Constant(disk) => Self::Constant { disk: disk.clone(), head: None },
-            DeviceModel::Rotating(disk) => Self::Rotating(RotatingState::new(disk)),
-        }
-    }
-
-    /// Returns the number of waiting accesses from which the next one is chosen.
-    pub(super) fn queue(&self) -> usize {
-        match self {
-            Self::Constant { .. } => 1,
-            Self::Rotating(state) => state.queue(),
-        }
-    }
-
-    /// Returns the address at which the last access ended.
-    pub(super) fn head(&self) -> Option<u64> {
-        match self {
-            Self::Constant { head, .. } => *head,
-            Self::Rotating(state) => state.head(),
-        }
-    }
-
-    /// Performs an access that begins at the moment `now`, in nanoseconds.
-    pub(super) fn serve(&mut self, now: u64, kind: AccessKind, at: u64, bytes: u64) -> ServiceTime {
-        match self {
-            Self::Constant { disk, head } => {
-                let rate = match kind {
-                    AccessKind::Read => disk.read_bytes_per_second,
-                    AccessKind::Write => disk.write_bytes_per_second,
-                };
-                let seek = if *head == Some(at) { 0.0 } else { disk.seek_ms / 1e3 };
-                *head = Some(at + bytes);
-                ServiceTime { positioning: nanoseconds(seek), transfer: nanoseconds(float(bytes) / rate) }
-            }
-            Self::Rotating(state) => state.serve(now, kind, at, bytes),
         }
     }
 }

@@ -5,12 +5,11 @@ use std::ops::Range;
 
 use varve_world::FileName;
 
-/// Files grow by this many bytes.
-const PART_BYTES: u64 = 1 << 20;
-
 /// Gives files places: each grows where it ends, if that is free, and else at the first free place.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct DevicePlaces {
+    /// Files grow by this many bytes.
+    part_bytes: u64,
     files: BTreeMap<FileName, Vec<PlacedPart>>,
     /// Free ranges below the end, by their start.
     free: BTreeMap<u64, u64>,
@@ -26,6 +25,16 @@ struct PlacedPart {
 }
 
 impl DevicePlaces {
+    pub(super) fn new(part_bytes: u64) -> Self {
+        Self { part_bytes, files: BTreeMap::new(), free: BTreeMap::new(), end: 0 }
+    }
+
+    /// Returns the ranges of the device that belong to a file.
+    pub(super) fn all(&self, file: &FileName) -> Vec<Range<u64>> {
+        let parts = self.files.get(file).map_or(&[][..], Vec::as_slice);
+        parts.iter().map(|part| part.at..part.at + part.bytes).collect()
+    }
+
     /// Returns the ranges of the device that hold a part of a file. Space for it is allocated if
     /// necessary.
     pub(super) fn ranges(&mut self, file: &FileName, offset: u64, bytes: u64) -> Vec<Range<u64>> {
@@ -74,19 +83,19 @@ impl DevicePlaces {
         self.take(at);
         let parts = self.files.entry(file.clone()).or_default();
         match parts.last_mut() {
-            Some(last) if last.at + last.bytes == at => last.bytes += PART_BYTES,
-            _ => parts.push(PlacedPart { in_file, at, bytes: PART_BYTES }),
+            Some(last) if last.at + last.bytes == at => last.bytes += self.part_bytes,
+            _ => parts.push(PlacedPart { in_file, at, bytes: self.part_bytes }),
         }
     }
 
     /// Takes an part that begins at the start of a free range, or at the end.
     fn take(&mut self, at: u64) {
         match self.free.remove(&at) {
-            Some(bytes) if bytes > PART_BYTES => {
-                self.free.insert(at + PART_BYTES, bytes - PART_BYTES);
+            Some(bytes) if bytes > self.part_bytes => {
+                self.free.insert(at + self.part_bytes, bytes - self.part_bytes);
             }
             Some(_) => {}
-            None => self.end += PART_BYTES,
+            None => self.end += self.part_bytes,
         }
     }
 
@@ -121,8 +130,8 @@ mod tests {
 
     #[test]
     fn a_file_lies_together_until_another_is_in_its_way() {
-        let mut places = DevicePlaces::default();
-        let unit = PART_BYTES;
+        let mut places = DevicePlaces::new(1 << 20);
+        let unit = 1 << 20;
         assert_eq!(range(&mut places, &name("a"), 0, 3 * unit), 0..3 * unit);
         assert_eq!(range(&mut places, &name("b"), 0, 10), 3 * unit..3 * unit + 10);
         let split = places.ranges(&name("a"), 2 * unit, 2 * unit);
@@ -132,8 +141,8 @@ mod tests {
 
     #[test]
     fn freed_space_is_used_again() {
-        let mut places = DevicePlaces::default();
-        let unit = PART_BYTES;
+        let mut places = DevicePlaces::new(1 << 20);
+        let unit = 1 << 20;
         for file in ["a", "b", "c", "d"] {
             places.ranges(&name(file), 0, unit);
         }

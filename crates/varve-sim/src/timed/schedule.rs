@@ -20,6 +20,14 @@ pub struct DeviceTimes {
     pub seeks: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
+    /// The price of the requests, in billionths of the currency of the device's file.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub price_billionths: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl AddAssign for DeviceTimes {
@@ -32,31 +40,42 @@ impl AddAssign for DeviceTimes {
         self.seeks += more.seeks;
         self.read_bytes += more.read_bytes;
         self.written_bytes += more.written_bytes;
+        self.price_billionths += more.price_billionths;
     }
 }
 
-/// A device that performs one access after the other.
+/// A device that performs accesses: most of them one after the other, some several at a time.
 #[derive(Debug)]
 pub(super) struct DeviceSchedule {
     device: DeviceState,
-    busy_until: u64,
+    /// The moments at which the device has ended an access, for each of those that it performs at
+    /// the same time.
+    slots: Vec<u64>,
 }
 
 impl DeviceSchedule {
     pub(super) fn new(profile: &DeviceProfile) -> Self {
-        Self { device: DeviceState::new(&profile.model), busy_until: 0 }
+        let device = DeviceState::new(&profile.model);
+        let slots = vec![0; device.slots().max(1)];
+        Self { device, slots }
     }
 
-    pub(super) fn busy_until(&self) -> u64 {
-        self.busy_until
+    pub(super) fn device(&self) -> &DeviceState {
+        &self.device
     }
 
-    pub(super) fn queue(&self) -> usize {
-        self.device.queue()
+    pub(super) fn device_mut(&mut self) -> &mut DeviceState {
+        &mut self.device
     }
 
-    pub(super) fn head(&self) -> Option<u64> {
-        self.device.head()
+    /// Returns the moment at which the device can begin with one more access.
+    pub(super) fn free_at(&self) -> u64 {
+        self.slots.iter().copied().min().unwrap_or(0)
+    }
+
+    /// Returns the number of accesses that the device performs at the same time.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     /// Performs an access as soon as the device is free, at the moment `now` at the earliest.
@@ -68,28 +87,52 @@ impl DeviceSchedule {
         ranges: &[Range<u64>],
         times: &mut DeviceTimes,
     ) -> u64 {
-        self.busy_until = self.busy_until.max(now);
+        let price = self.device.price();
+        let mut end = now;
+        let mut slot = self.first_free();
+        let mut moment = self.slots[slot].max(now);
         for range in ranges {
-            let bytes = range.end - range.start;
-            times.seeks += u64::from(self.device.head() != Some(range.start));
-            let time = self.device.serve(self.busy_until, kind, range.start, bytes);
-            self.busy_until += time.positioning + time.transfer;
-            times.seeking += time.positioning;
-            match kind {
-                AccessKind::Read => {
-                    times.reading += time.transfer;
-                    times.read_bytes += bytes;
+            let mut at = range.start;
+            while at < range.end {
+                let bytes = (range.end - at).min(self.device.access_bytes_max());
+                if self.slots.len() > 1 && bytes < range.end - range.start {
+                    // Parts of a long access are performed at the same time.
+                    slot = self.first_free();
+                    moment = self.slots[slot].max(now);
                 }
-                AccessKind::Write => {
-                    times.writing += time.transfer;
-                    times.written_bytes += bytes;
-                }
+                moment = self.serve(moment, kind, at, bytes, times);
+                self.slots[slot] = moment;
+                end = end.max(moment);
+                at += bytes;
             }
         }
         match kind {
             AccessKind::Read => times.reads += 1,
             AccessKind::Write => times.writes += 1,
         }
-        self.busy_until
+        times.price_billionths += self.device.price() - price;
+        end
+    }
+
+    fn first_free(&self) -> usize {
+        (0..self.slots.len()).min_by_key(|slot| self.slots[*slot]).unwrap_or(0)
+    }
+
+    fn serve(&mut self, now: u64, kind: AccessKind, at: u64, bytes: u64, times: &mut DeviceTimes) -> u64 {
+        times.seeks += u64::from(self.device.head() != Some(at));
+        let in_flight = self.slots.iter().filter(|end| **end > now).count() + 1;
+        let time = self.device.serve(now, in_flight, kind, at, bytes);
+        times.seeking += time.positioning;
+        match kind {
+            AccessKind::Read => {
+                times.reading += time.transfer;
+                times.read_bytes += bytes;
+            }
+            AccessKind::Write => {
+                times.writing += time.transfer;
+                times.written_bytes += bytes;
+            }
+        }
+        now + time.sum()
     }
 }

@@ -37,9 +37,11 @@ pub(super) struct DeviceRead {
 
 impl TimedState {
     pub(super) fn new(profile: &DeviceProfile, limits: PageCacheLimits) -> Self {
+        let schedule = DeviceSchedule::new(profile);
+        let places = DevicePlaces::new(schedule.device().part_bytes());
         Self {
-            schedule: DeviceSchedule::new(profile),
-            places: DevicePlaces::default(),
+            schedule,
+            places,
             limits,
             dirty: DirtyParts::default(),
             clean: CleanPages::new(limits.clean_bytes),
@@ -90,6 +92,7 @@ impl TimedState {
     }
 
     pub(super) fn rename(&mut self, from: &FileName, to: &FileName) {
+        self.discard(to);
         self.places.rename(from, to);
         self.dirty.rename(from, to);
         self.durable_at.remove(to);
@@ -99,6 +102,7 @@ impl TimedState {
     }
 
     pub(super) fn remove(&mut self, file: &FileName) {
+        self.discard(file);
         self.places.remove(file);
         self.dirty.take_of(file);
         self.durable_at.remove(file);
@@ -136,13 +140,42 @@ impl TimedState {
 
     /// Returns the moment at which the device can begin with the next access.
     pub(super) fn free_at(&self) -> u64 {
-        self.schedule.busy_until()
+        self.schedule.free_at()
+    }
+
+    /// Returns the number of accesses that the device performs at the same time.
+    pub(super) fn slots(&self) -> usize {
+        self.schedule.slots()
     }
 
     /// Returns the position of the read that the device performs next. `reads` is not empty.
     pub(super) fn next_of<'a>(&self, reads: impl Iterator<Item = &'a DeviceRead>) -> usize {
         let places = reads.map(|read| read.ranges.first().map_or(0, |range| range.start));
-        next_in_order(self.schedule.head(), places.take(self.schedule.queue()))
+        let device = self.schedule.device();
+        next_in_order(device.head(), places.take(device.queue()))
+    }
+
+    /// Returns the parts of a part of a file whose data was destroyed by writes to other places.
+    pub(super) fn lost_in(&mut self, file: &FileName, range: &Range<u64>) -> Vec<Range<u64>> {
+        if self.dirty.contains(file, range) {
+            return Vec::new();
+        }
+        let mut lost = Vec::new();
+        let mut in_file = range.start;
+        for part in self.places.ranges(file, range.start, range.end - range.start) {
+            let to_file = |at: u64| at - part.start + in_file;
+            let found = self.schedule.device().lost_in(&part);
+            lost.extend(found.into_iter().map(|range| to_file(range.start)..to_file(range.end)));
+            in_file += part.end - part.start;
+        }
+        lost
+    }
+
+    /// Tells the device that it may forget a file.
+    fn discard(&mut self, file: &FileName) {
+        for range in self.places.all(file) {
+            self.schedule.device_mut().discard(&range);
+        }
     }
 
     /// Starts to write parts of files. Returns the moment of the end.
@@ -152,12 +185,14 @@ impl TimedState {
             let bytes = range.end - range.start;
             let ranges = self.places.ranges(file, range.start, bytes);
             let mut times = DeviceTimes::default();
-            end = self.schedule.access(now, AccessKind::Write, &ranges, &mut times);
+            let done = self.schedule.access(now, AccessKind::Write, &ranges, &mut times);
+            end = end.max(done);
             let into = if is_of_index(file) { &mut self.of_index } else { &mut self.of_log };
             *into += times;
             ranges.iter().for_each(|range| self.clean.add(range));
-            self.in_flight.push_back((end, bytes));
-            self.durable_at.insert(file.clone(), end);
+            self.in_flight.push_back((done, bytes));
+            let durable_at = self.durable_at.entry(file.clone()).or_default();
+            *durable_at = done.max(*durable_at);
         }
         end
     }

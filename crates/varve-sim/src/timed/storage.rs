@@ -67,14 +67,25 @@ impl TimedStorage {
         }
     }
 
-    fn read(&self, file: &FileName, offset: u64, bytes: usize, is_cached: bool) {
-        let range = offset..offset + bytes as u64;
+    /// Takes the time of a read, and zeroes the bytes that the device has lost.
+    fn read(&self, file: &FileName, offset: u64, into: &mut [u8], is_cached: bool) {
+        let range = offset..offset + into.len() as u64;
         if range.is_empty() {
             return;
         }
-        let Some(read) = self.state.lock().missing(file, &range, is_cached) else { return };
-        self.baton.read(&self.state, read);
+        let missing = self.state.lock().missing(file, &range, is_cached);
+        if let Some(read) = missing {
+            self.baton.read(&self.state, read);
+        }
+        for lost in self.state.lock().lost_in(file, &range) {
+            into[to_usize(lost.start - offset)..to_usize(lost.end - offset)].fill(0);
+        }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "places in a part of memory")]
+fn to_usize(place: u64) -> usize {
+    place as usize
 }
 
 impl Storage for TimedStorage {
@@ -94,13 +105,13 @@ impl Storage for TimedStorage {
 
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(file, offset, into)?;
-        self.read(file, offset, into.len(), true);
+        self.read(file, offset, into, true);
         Ok(())
     }
 
     fn read_uncached_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(file, offset, into)?;
-        self.read(file, offset, into.len(), false);
+        self.read(file, offset, into, false);
         Ok(())
     }
 

@@ -18,13 +18,20 @@ macro_rules! devices {
 }
 
 devices!(
+    "compact-flash-ide",
+    "compact-flash-usb",
     "compaq-bd009222bb",
     "foundation-hitachi",
     "foundation-maxtor",
     "mems-first",
     "mems-second",
+    "mtron-ssd",
+    "nand-module",
+    "object-store",
     "wd800jb",
     "wd800jb-read-ahead",
+    "wd800jb-shingled",
+    "wd800jb-shingled-bare",
 );
 
 impl DeviceProfile {

@@ -1,11 +1,11 @@
 //! Access patterns by which disks are measured, as by the thesis' program `ptio`.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::timed::access::AccessKind;
 
 /// Accesses of one kind and one size.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessPattern {
     pub action: AccessKind,

@@ -33,6 +33,9 @@ pub struct RotatingDisk {
     pub read_ahead_bytes: f64,
     /// Milliseconds that a command waits if it interrupts the reading on.
     pub interrupt_ms: f64,
+    /// The most bytes of a command. Longer accesses become several.
+    #[serde(default)]
+    pub command_bytes_max: Option<u64>,
 }
 
 impl RotatingDisk {
@@ -57,8 +60,8 @@ impl RotatingDisk {
         if self.zone_bytes_per_second.is_empty() {
             return Some("zone_bytes_per_second names no zone");
         }
-        if self.queue == 0 {
-            return Some("queue must be at least 1");
+        if self.queue == 0 || self.command_bytes_max == Some(0) {
+            return Some("queue and command_bytes_max must be at least 1");
         }
         let is_rising =
             self.seek_track_ms <= self.seek_average_ms && self.seek_average_ms <= self.seek_full_ms;
@@ -111,6 +114,10 @@ impl RotatingState {
 
     pub(in crate::timed) fn queue(&self) -> usize {
         self.disk.queue
+    }
+
+    pub(in crate::timed) fn disk(&self) -> &RotatingDisk {
+        &self.disk
     }
 
     pub(in crate::timed) fn head(&self) -> Option<u64> {
@@ -171,6 +178,7 @@ mod tests {
             reads_ahead: false,
             read_ahead_bytes: 2e6,
             interrupt_ms: 1.0,
+            command_bytes_max: None,
         }
     }
 

@@ -1,0 +1,215 @@
+//! A device of which only measurements are known, by size, order and number of accesses.
+
+use serde::Deserialize;
+
+use crate::timed::access::{AccessKind, ServiceTime, float, nanoseconds};
+
+/// Measurements of a device, as `varve bench device --json` prints them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FittedDevice {
+    pub rows: Vec<FittedRow>,
+    /// True if the transfers bypassed the page cache.
+    #[serde(default)]
+    pub is_direct: bool,
+}
+
+/// One measurement: transfers of one kind, size and number at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FittedRow {
+    pub action: AccessKind,
+    pub order: FittedOrder,
+    /// Bytes of a transfer.
+    pub bytes: u64,
+    /// Transfers at a time.
+    pub depth: u32,
+    pub per_second: f64,
+}
+
+/// The order of transfers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FittedOrder {
+    /// Each begins where the one before ended.
+    Sequential,
+    Random,
+}
+
+impl FittedDevice {
+    pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
+        let sizes = self.rows.iter().map(|row| ("bytes", float(row.bytes)));
+        let rates = self.rows.iter().map(|row| ("per_second", row.per_second));
+        sizes.chain(rates).collect()
+    }
+
+    pub(super) fn problem(&self) -> Option<&'static str> {
+        let has = |action, order| {
+            self.rows.iter().any(|row| (row.action, row.order, row.depth) == (action, order, 1))
+        };
+        for action in [AccessKind::Read, AccessKind::Write] {
+            if !has(action, FittedOrder::Sequential) {
+                return Some("sequential reads and writes, one at a time, must be among the rows");
+            }
+        }
+        (!has(AccessKind::Read, FittedOrder::Random))
+            .then_some("random reads, one at a time, must be among the rows")
+    }
+
+    /// Returns the seconds between the ends of two accesses, of `bytes` each and `depth` at a time.
+    fn seconds(&self, action: AccessKind, order: FittedOrder, bytes: u64, depth: usize) -> f64 {
+        let alone = self.alone(action, order, bytes);
+        if depth <= 1 {
+            return alone;
+        }
+        // The gain of several at a time is known for the measured sizes and depths only.
+        let gains = self.rows.iter().filter(|row| (row.action, row.order) == (action, order));
+        let gains = gains.map(|row| {
+            let gain = self.alone(action, order, row.bytes) * row.per_second;
+            (float(row.bytes).log2(), f64::from(row.depth).log2(), gain)
+        });
+        let gains: Vec<_> = gains.collect();
+        let at_size = |size: f64| {
+            let of_size = gains.iter().filter(|(other, ..)| (other - size).abs() < 1e-9);
+            between(float(depth as u64).log2(), of_size.map(|(_, depth, gain)| (*depth, *gain)).collect())
+        };
+        let sizes = gains.iter().filter(|(_, depth, _)| *depth > 0.0).map(|(size, ..)| *size);
+        let points: Vec<_> = sizes.map(|size| (size, at_size(size))).collect();
+        if points.is_empty() {
+            return alone;
+        }
+        alone / between(float(bytes).log2(), points)
+    }
+
+    /// Returns the seconds of an access, one at a time.
+    fn alone(&self, action: AccessKind, order: FittedOrder, bytes: u64) -> f64 {
+        let of = |order| {
+            let rows = self.rows.iter();
+            let rows = rows.filter(move |row| (row.action, row.order, row.depth) == (action, order, 1));
+            let mut points: Vec<_> = rows.map(|row| (float(row.bytes), 1.0 / row.per_second)).collect();
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            points
+        };
+        let (sequential, random) = (of(FittedOrder::Sequential), of(FittedOrder::Random));
+        let rate = sequential.iter().map(|(bytes, seconds)| bytes / seconds).fold(1.0, f64::max);
+        let in_order = line(float(bytes), &sequential, rate);
+        let anywhere = if random.is_empty() { in_order } else { line(float(bytes), &random, rate) };
+        match order {
+            FittedOrder::Sequential => in_order.min(anywhere),
+            FittedOrder::Random => anywhere,
+        }
+    }
+}
+
+/// Returns the seconds of a transfer by the seconds of others, which are sorted by their bytes. A
+/// larger one than all of them continues at `rate`. A smaller one than all of them takes as long
+/// as the smallest, but no longer than a latency and its bytes if two of them show a latency.
+fn line(bytes: f64, points: &[(f64, f64)], rate: f64) -> f64 {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return bytes / rate };
+    if bytes >= last.0 {
+        return last.1 + (bytes - last.0) / rate;
+    }
+    if bytes <= first.0 {
+        // Random transfers have a smallest size; those in order are measured with large ones.
+        let slope = points.get(1).map_or(first.1 / first.0, |next| (next.1 - first.1) / (next.0 - first.0));
+        return (first.1 - slope.max(0.0) * (first.0 - bytes)).max(bytes / rate);
+    }
+    between(bytes, points.to_vec())
+}
+
+/// Interpolates between points, which need no order. Outside of them the nearest one counts.
+fn between(at: f64, mut points: Vec<(f64, f64)>) -> f64 {
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let after = points.partition_point(|point| point.0 < at);
+    let (Some(before), Some(next)) = (points.get(after.wrapping_sub(1)), points.get(after)) else {
+        return points.get(after).or(points.last()).map_or(1.0, |point| point.1);
+    };
+    before.1 + (next.1 - before.1) * (at - before.0) / (next.0 - before.0)
+}
+
+/// A measured device at work.
+#[derive(Debug, Clone)]
+pub(in crate::timed) struct FittedState {
+    device: FittedDevice,
+    head: Option<u64>,
+}
+
+impl FittedState {
+    pub(in crate::timed) fn new(device: &FittedDevice) -> Self {
+        Self { device: device.clone(), head: None }
+    }
+
+    pub(in crate::timed) fn depth_max(&self) -> usize {
+        self.device.rows.iter().map(|row| row.depth as usize).max().unwrap_or(1).max(1)
+    }
+
+    pub(in crate::timed) fn head(&self) -> Option<u64> {
+        self.head
+    }
+
+    pub(in crate::timed) fn serve(
+        &mut self,
+        in_flight: usize,
+        kind: AccessKind,
+        at: u64,
+        bytes: u64,
+    ) -> ServiceTime {
+        let goes_on = self.head.replace(at + bytes) == Some(at);
+        let order = if goes_on { FittedOrder::Sequential } else { FittedOrder::Random };
+        let in_order = self.device.alone(kind, FittedOrder::Sequential, bytes);
+        let all = self.device.seconds(kind, order, bytes, in_flight) * float(in_flight as u64);
+        let transfer = in_order.min(all);
+        ServiceTime { positioning: nanoseconds(all - transfer), transfer: nanoseconds(transfer) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device() -> FittedDevice {
+        let row =
+            |action, order, bytes, depth, per_second| FittedRow { action, order, bytes, depth, per_second };
+        let rows = vec![
+            row(AccessKind::Read, FittedOrder::Sequential, 1 << 20, 1, 1000.0),
+            row(AccessKind::Read, FittedOrder::Random, 4096, 1, 1000.0),
+            row(AccessKind::Read, FittedOrder::Random, 4096, 4, 3000.0),
+            row(AccessKind::Read, FittedOrder::Random, 4096, 32, 6000.0),
+            row(AccessKind::Read, FittedOrder::Random, 16384, 1, 500.0),
+            row(AccessKind::Write, FittedOrder::Sequential, 1 << 20, 1, 100.0),
+        ];
+        FittedDevice { rows, is_direct: true }
+    }
+
+    fn milliseconds(action: AccessKind, order: FittedOrder, bytes: u64, depth: usize) -> f64 {
+        (device().seconds(action, order, bytes, depth) * 1e6).round() / 1e3
+    }
+
+    #[test]
+    fn measured_rows_come_out_as_they_went_in() {
+        for row in device().rows {
+            let found = device().seconds(row.action, row.order, row.bytes, row.depth as usize);
+            assert!((found * row.per_second - 1.0).abs() < 1e-9, "{row:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_depths_between_them_are_interpolated() {
+        use AccessKind::{Read, Write};
+        use FittedOrder::{Random, Sequential};
+        assert!((milliseconds(Read, Random, 10240, 1) - 1.5).abs() < 0.01);
+        assert!((milliseconds(Read, Random, 16384 + (1 << 20), 1) - 3.0).abs() < 0.01);
+        assert!((milliseconds(Read, Random, 4096, 8) - 0.25).abs() < 0.01, "a third of the way to 32");
+        assert!((milliseconds(Read, Random, 16384, 4) - 0.667).abs() < 0.01, "the gain of 4 kB");
+        assert!((milliseconds(Read, Sequential, 1 << 19, 1) - 0.5).abs() < 0.01);
+        assert!((milliseconds(Write, Random, 1 << 21, 1) - 20.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn rows_that_do_not_suffice_are_named() {
+        let mut device = device();
+        assert_eq!(device.problem(), None);
+        device.rows.pop();
+        assert!(device.problem().unwrap().contains("writes"));
+    }
+}
