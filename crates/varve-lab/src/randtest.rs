@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn the_order_of_the_loads_is_the_theses() {
         let mut found = Vec::new();
-        run(&Line::parse_from(["randtest", "--size", "96M"]).args, &mut |value| {
+        run(&Line::parse_from(["randtest", "--size", "64M"]).args, &mut |value| {
             found.push(value);
             Ok(())
         })
@@ -243,10 +243,10 @@ mod tests {
         let rate =
             |table: usize, load: usize| found[7 * table + load]["megabytes_per_second"].as_f64().unwrap();
         for table in 0..3 {
-            assert!(rate(table, 4) * 5.0 < rate(table, 3), "permuted reads are slower than sequential ones");
+            assert!(rate(table, 4) * 3.0 < rate(table, 3), "permuted reads are slower than sequential ones");
         }
         assert!((17.0..18.1).contains(&rate(1, 5)), "the thesis's processor limits a block in memory");
-        assert!(rate(1, 2) * 5.0 < rate(1, 1), "by value, each duplicate is read");
+        assert!(rate(1, 2) * 3.0 < rate(1, 1), "by value, each duplicate is read");
         assert!(rate(0, 1) > 15.0, "Venti's index is in its cache");
     }
 }
