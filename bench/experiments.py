@@ -27,9 +27,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import lbcas, modelled_devices, simulated_cases, simulating
+from bench import lbcas, modelled_devices, predicting, simulated_cases, simulating
 from bench.lbcas import disks, sharing
 from bench.lbcas import tables as lbcas_tables
+from bench.measure import CannotMeasure
 from bench.svg import bars, histogram, number
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -110,7 +111,7 @@ def main() -> int:
                 file.unlink(missing_ok=True)
                 try:
                     file.write_text(json.dumps(parts[name](work, results), indent=1) + "\n")
-                except (subprocess.CalledProcessError, json.JSONDecodeError, IndexError) as error:
+                except (subprocess.CalledProcessError, json.JSONDecodeError, IndexError, CannotMeasure) as error:
                     failed.append(name)
                     print(f"{name} has failed: {error}", file=sys.stderr)
         finally:
@@ -166,6 +167,8 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
     yield "simulate-snapshots", simulation(simulating.snapshots(quick))
     yield "simulate-restores", simulation(simulating.restores(quick))
     yield "simulate-defragmentation", simulation(simulating.defragmentation(quick))
+    yield "predict-free", lambda work, _: predicting.free(say, lab, work, quick)
+    yield "predict-held", lambda work, _: predicting.held(say, lab, work, quick)
     if not quick:
         for name, disk in LBCAS_DISKS.items():
             yield name, lbcas_starts(disk)
@@ -254,6 +257,8 @@ def render(folder: Path, docs: Path) -> list[str]:
             known = {figure["name"]: figure["device"] for figure in figures}
             found = simulated_cases.tables(cases, FIGURE_6, known)
             tables |= {table: markdown(head, rows) for table, (head, rows) in found.items()}
+    found = predicting.tables(results.of("predict-free"), results.of("predict-held"))
+    tables |= {table: markdown(head, rows) for table, (head, rows) in found.items()}
     if found := results.of("lbcas-sharing"):
         tables["lbcas-sharing"] = markdown(*sharing.table(found))
     for name, plot in plots(results):

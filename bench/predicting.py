@@ -3,6 +3,7 @@ by `varve bench device`, which makes a device of it, and `varve-lab predict` run
 `predict-held` does the same on a disk that a control group holds to the rates of an old one, and replays a trace of
 daily snapshots there."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,6 @@ def held(say: Run, lab: Run, work: Path, quick: bool) -> dict[str, Any]:
 
 
 def device(say: Run, work: Path, figures: Path, quick: bool) -> None:
-    import json
-
     few = ["--size", "16M", "--seconds", "0.1"] if quick else []
     figures.write_text(json.dumps(say("bench", "device", work, *few)))
 

@@ -19,7 +19,7 @@ pub(in crate::timed) enum DeviceState {
     Constant { disk: ConstantDisk, head: Option<u64> },
     Rotating(RotatingState),
     Flash(FlashState),
-    Shingled(ShingledState),
+    Shingled(Box<ShingledState>),
     ObjectStore(ObjectStoreState),
     Fitted(FittedState),
 }
@@ -30,7 +30,7 @@ impl DeviceState {
             DeviceModel::Constant(disk) => Self::Constant { disk: disk.clone(), head: None },
             DeviceModel::Rotating(disk) => Self::Rotating(RotatingState::new(disk)),
             DeviceModel::Flash(disk) => Self::Flash(FlashState::new(disk)),
-            DeviceModel::Shingled(disk) => Self::Shingled(ShingledState::new(disk)),
+            DeviceModel::Shingled(disk) => Self::Shingled(Box::new(ShingledState::new(disk))),
             DeviceModel::ObjectStore(store) => Self::ObjectStore(ObjectStoreState::new(store)),
             DeviceModel::Fitted(device) => Self::Fitted(FittedState::new(device)),
         }

@@ -66,7 +66,8 @@ impl FlashDisk {
         if self.page_bytes == 0 || self.channels == 0 || self.queue == 0 {
             return Some("page_bytes, channels and queue must be at least 1");
         }
-        if self.erase_block_bytes < self.page_bytes || self.erase_block_bytes % self.page_bytes != 0 {
+        if self.erase_block_bytes < self.page_bytes || !self.erase_block_bytes.is_multiple_of(self.page_bytes)
+        {
             return Some("erase_block_bytes must be a multiple of page_bytes");
         }
         if self.spare_share > 10.0 || self.channels > 1024 {
@@ -132,7 +133,7 @@ impl FlashState {
         };
         let transfer = nanoseconds(float(bytes) / rate);
         let mut pages = at / self.disk.page_bytes..(at + bytes).div_ceil(self.disk.page_bytes);
-        if goes_on && at % self.disk.page_bytes != 0 {
+        if goes_on && !at.is_multiple_of(self.disk.page_bytes) {
             // The first page is in the register still.
             pages.start += 1;
         }
@@ -202,7 +203,7 @@ impl FlashState {
         let row = self.disk.channels * self.disk.page_bytes;
         let copies = |bytes: u64| microseconds(self.disk.copy_page_us) * (bytes / row);
         match self.open_end {
-            Some(end) if end == at && at % unit != 0 => 0,
+            Some(end) if end == at && !at.is_multiple_of(unit) => 0,
             Some(end) if end == at => microseconds(self.disk.erase_us),
             other => {
                 let rest = other.map_or(0, |end| (unit - end % unit) % unit);
