@@ -21,7 +21,7 @@ def free(say: Run, lab: Run, work: Path, quick: bool) -> dict[str, Any]:
     """Measures the disk as it is."""
     figures = work / "free.json"
     device(say, work, figures, quick)
-    few = ["--blocks", "2K", "--sample", 20, "--rounds", 1] if quick else ["--rounds", 3]
+    few = ["--blocks", "2K", "--sample", 20, "--rounds", 1] if quick else ["--blocks", "20K", "--rounds", 3]
     return {"cases": lab("predict", work, "--device", figures, *few)}
 
 
@@ -31,7 +31,7 @@ def held(say: Run, lab: Run, work: Path, quick: bool) -> dict[str, Any]:
     lab("generate", "fsl", trace, "--snapshots", 2 if quick else 7, "--seed", 7)
     with held_disk(work, HELD):
         device(say, work, figures, quick)
-        few = ["--blocks", "2K" if quick else "20K", "--sample", 20 if quick else 200, "--rounds", 1]
+        few = ["--blocks", "2K" if quick else "5K", "--sample", 20 if quick else 200, "--rounds", 1]
         cases = lab("predict", work, "--device", figures, *few)
         real = lab("replay", trace, "--folder", work)
     simulated = lab("replay", trace, "--device", figures, "--page-cache", 0)

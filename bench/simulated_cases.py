@@ -11,7 +11,7 @@ Runs = Sequence[Mapping[str, Any]]
 # Blocks in a store, and blocks that are read one by one, with blocks of 512 bytes and of 8 KB.
 SIZES = {512: (150_000, 500), 8192: (100_000, 500)}
 PAPER_DEVICE = "foundation-maxtor"
-DEVICES = ["wd800jb-read-ahead", "wd800jb-shingled", "compact-flash-usb", "nand-module", "mems-first", "object-store"]
+DEVICES = ["wd800jb-read-ahead", "wd800jb-shingled", "wd800jb-shingled-uncached", "compact-flash-usb", "nand-module", "mems-first", "object-store"]
 CASES = {
     "out-of-order-read": "out-of-order read",
     "sequential-read": "sequential read",

@@ -32,6 +32,7 @@ devices!(
     "wd800jb-read-ahead",
     "wd800jb-shingled",
     "wd800jb-shingled-bare",
+    "wd800jb-shingled-uncached",
 );
 
 impl DeviceProfile {
