@@ -41,11 +41,30 @@ pub struct JudgeContext<'a> {
 pub enum StoreView {
     Open(Box<OpenStoreView>),
     /// The store opens, but its key may not read.
-    WriteOnly,
+    WriteOnly(WriteOnlyView),
     /// The store does not open.
     Closed {
         error: String,
     },
+}
+
+/// The surroundings of a store whose key may not read.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOnlyView {
+    /// The sources whose folder has no entries now, although their last snapshot by this machine
+    /// had as many.
+    pub emptied_sources: BTreeMap<String, u64>,
+    pub server_clocks: Vec<ServerClock>,
+}
+
+/// The clock of a server, compared with that of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerClock {
+    /// The name of the server.
+    pub server: String,
+    /// The times of this machine and of the server at the same moment.
+    pub here: Timestamp,
+    pub there: Timestamp,
 }
 
 /// An open store, and its surroundings.
@@ -58,6 +77,10 @@ pub struct OpenStoreView {
     pub free_bytes: Option<Result<u64, String>>,
     /// The sources whose folder has no entries now.
     pub empty_sources: BTreeSet<String>,
+    /// The number of snapshots of each source that its rules of retention had dropped already as
+    /// long ago as forgotten data may wait.
+    pub overdue: BTreeMap<String, usize>,
+    pub server_clocks: Vec<ServerClock>,
     /// Its replicas by their names in the configuration.
     pub replicas: BTreeMap<String, ReplicaView>,
 }
@@ -131,10 +154,7 @@ pub fn judge_store(context: JudgeContext<'_>, name: &str, view: &StoreView) -> S
     let mut report = StatusReport::default();
     report.merge(match view {
         StoreView::Open(view) => judge.open(view),
-        StoreView::WriteOnly => {
-            let text = "this key may not read: ask on a machine whose key may";
-            judge.unreadable(PromiseState::Unknown, text, None)
-        }
+        StoreView::WriteOnly(view) => judge.write_only(view),
         StoreView::Closed { error } => {
             judge.unreadable(PromiseState::Broken, "the store cannot be read", Some(error))
         }
@@ -153,22 +173,14 @@ impl StoreJudge<'_> {
         let facts = &view.facts;
         let mut judged = self.sources(view);
         judged.push(self.whole(facts));
-        judged.push(self.clock(facts));
+        judged.push(self.clock(Some(facts), &view.server_clocks));
         if let Some(limit) = limits.verified_within {
             let oldest = facts.read_since.iter().copied().min().unwrap_or(now);
             let text = ("the part that was read longest ago was read or written", "");
             judged.push(judge_age(PromiseKind::VerifiedWithin, name, limit, Some(oldest), now, text));
         }
         if let Some(limit) = limits.reclaimed_within {
-            let waiting = facts.undo_ends.iter().copied().filter(|end| *end <= now).min();
-            let kind = PromiseKind::ReclaimedWithin;
-            judged.push(match waiting {
-                Some(since) => {
-                    let text = ("space has waited to be freed since its undo ended", "");
-                    judge_age(kind, name, limit, Some(since), now, text)
-                }
-                None => kept(kind, name, Some(limit), "nothing waits to be freed"),
-            });
+            judged.push(self.reclaimed(view, limit));
         }
         if let Some(limit) = limits.drill_within {
             judged.extend(self.drilled_sources().map(|source| self.drills(source, view, limit)));
@@ -182,6 +194,51 @@ impl StoreJudge<'_> {
         }
         let notes = [self.orphans(facts), self.emptied_sources(view)].concat();
         StatusReport { promises: judged, notes }
+    }
+
+    /// Judges whether forgotten data was freed in time, and whether the rules of retention were
+    /// applied in time.
+    fn reclaimed(&self, view: &OpenStoreView, limit: Duration) -> JudgedPromise {
+        let (kind, name, now) = (PromiseKind::ReclaimedWithin, self.name, self.context.now);
+        let waiting = view.facts.undo_ends.iter().copied().filter(|end| *end <= now).min();
+        let mut judged = match waiting {
+            Some(since) => {
+                let text = ("space has waited to be freed since its undo ended", "");
+                judge_age(kind, name, limit, Some(since), now, text)
+            }
+            None => kept(kind, name, Some(limit), "nothing waits to be freed"),
+        };
+        let count: usize = view.overdue.values().sum();
+        if count > 0 {
+            let names: Vec<_> = view.overdue.keys().map(String::as_str).collect();
+            judged.state = PromiseState::Broken;
+            judged.text = format!(
+                "the rules of keep are not applied: {} of {} should have been forgotten {} ago",
+                counted(count, "snapshot"),
+                names.join(", "),
+                show_time_span(limit)
+            );
+        }
+        judged
+    }
+
+    /// Judges a store whose key may not read, by the things that are known without it.
+    fn write_only(&self, view: &WriteOnlyView) -> StatusReport {
+        let text = "this key may not read: ask on a machine whose key may";
+        let mut report = self.unreadable(PromiseState::Unknown, text, None);
+        for promise in &mut report.promises {
+            if promise.kind == PromiseKind::SnapshotWithin
+                && let Some(count) = view.emptied_sources.get(&promise.subject)
+            {
+                promise.state = PromiseState::Broken;
+                promise.text = emptied_text(*count);
+            }
+        }
+        let clock = self.clock(None, &view.server_clocks);
+        if clock.state == PromiseState::Broken || !view.server_clocks.is_empty() {
+            report.promises.push(clock);
+        }
+        report
     }
 
     /// Judges a store whose facts cannot be read: every promise about it has the state of the
@@ -297,12 +354,7 @@ impl StoreJudge<'_> {
         }
         let own = view.facts.snapshots.iter().filter(|one| is_of_source(config, host, (name, source), one));
         let count = own.max_by_key(|one| one.time).map_or(0, |one| one.entry_count);
-        (count > 0).then(|| {
-            let entries = if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") };
-            format!(
-                "the folder is empty now, but the newest snapshot has {entries}: its disk is not mounted, or it was emptied"
-            )
-        })
+        (count > 0).then(|| emptied_text(count))
     }
 
     /// Notes the sources without a promise that were emptied.
@@ -348,10 +400,23 @@ impl StoreJudge<'_> {
         broken(PromiseKind::Store, self.name, None, format!("{text}: `varve repair` mends it"))
     }
 
-    /// Snapshots from the future show that the clock was wrong, or is.
-    fn clock(&self, facts: &StoreFacts) -> JudgedPromise {
+    /// Judges the clock of this machine by those of servers, and by snapshots from the future, if
+    /// they are known.
+    fn clock(&self, facts: Option<&StoreFacts>, servers: &[ServerClock]) -> JudgedPromise {
         let (kind, limit) = (PromiseKind::Clock, Some(CLOCK_TOLERANCE));
-        let newest = facts.snapshots.iter().max_by_key(|snapshot| snapshot.time);
+        let difference = |clock: &ServerClock| age(clock.here, clock.there).max(age(clock.there, clock.here));
+        if let Some(clock) = servers.iter().max_by_key(|clock| difference(clock))
+            && difference(clock) > CLOCK_TOLERANCE
+        {
+            let direction = if clock.here > clock.there { "ahead of" } else { "behind" };
+            let text = format!(
+                "this clock is {} {direction} that of {}: one of them is wrong",
+                show_time_span(difference(clock)),
+                visible(&clock.server)
+            );
+            return broken(kind, self.name, limit, text);
+        }
+        let newest = facts.and_then(|facts| facts.snapshots.iter().max_by_key(|snapshot| snapshot.time));
         match newest.map(|snapshot| (snapshot, age(self.context.now, snapshot.time))) {
             Some((snapshot, ahead)) if ahead > CLOCK_TOLERANCE => {
                 let text = format!(
@@ -362,7 +427,12 @@ impl StoreJudge<'_> {
                 );
                 broken(kind, self.name, limit, text)
             }
-            _ => kept(kind, self.name, limit, "no snapshot is from the future"),
+            _ => {
+                let future = facts.map(|_| "no snapshot is from the future".to_owned());
+                let agrees = |clock: &ServerClock| format!("{} has the same time", visible(&clock.server));
+                let text: Vec<_> = future.into_iter().chain(servers.iter().map(agrees)).collect();
+                kept(kind, self.name, limit, &text.join("; "))
+            }
         }
     }
 
@@ -447,6 +517,14 @@ fn broken(
     JudgedPromise::new(kind, subject, limit, PromiseState::Broken, text)
 }
 
+/// Says that a folder was emptied that had as many entries.
+fn emptied_text(count: u64) -> String {
+    let entries = if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") };
+    format!(
+        "the folder is empty now, but the newest snapshot has {entries}: its disk is not mounted, or it was emptied"
+    )
+}
+
 /// Formats a count of things whose plural ends in `s`.
 fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
@@ -518,7 +596,7 @@ mod tests {
         );
         assert!(closed.iter().all(|(_, _, state, _)| *state == PromiseState::Broken));
         assert_eq!(closed.last().unwrap().3.as_deref(), Some("no such folder"));
-        let unknown = judged(StoreView::WriteOnly);
+        let unknown = judged(StoreView::WriteOnly(WriteOnlyView::default()));
         assert!(unknown.iter().all(|(_, _, state, _)| *state == PromiseState::Unknown));
         assert_eq!(unknown.len(), closed.len());
     }
@@ -581,5 +659,51 @@ mod tests {
         // The newest snapshot is empty, too: that was accepted.
         view.facts.snapshots.push(home(3, 0, 0));
         assert_eq!(state(&view), PromiseState::Kept);
+    }
+
+    #[test]
+    fn the_clocks_of_servers_judge_this_one() {
+        let clock = |ahead: i64| ServerClock {
+            server: "vault.example".into(),
+            here: NOW,
+            there: Timestamp(NOW.0 - ahead * 1_000_000_000),
+        };
+        let state = |server_clocks| {
+            let view = OpenStoreView { server_clocks, ..OpenStoreView::default() };
+            let all = judged(StoreView::Open(Box::new(view)));
+            all.into_iter().find(|(kind, ..)| *kind == PromiseKind::Clock).unwrap().2
+        };
+        for (ahead, expected) in [(0, true), (299, true), (-299, true), (302, false), (-302, false)] {
+            let kept = state(vec![clock(0), clock(ahead)]) == PromiseState::Kept;
+            assert_eq!(kept, expected, "{ahead} s");
+        }
+        // Such a clock is noticed with a key that may not read, too.
+        let view = WriteOnlyView { server_clocks: vec![clock(9_000)], ..WriteOnlyView::default() };
+        let all = judged(StoreView::WriteOnly(view));
+        assert!(
+            all.iter()
+                .any(|(kind, _, state, _)| { (*kind, *state) == (PromiseKind::Clock, PromiseState::Broken) })
+        );
+    }
+
+    #[test]
+    fn a_source_that_was_emptied_is_noticed_by_a_key_that_may_not_read() {
+        let view = WriteOnlyView { emptied_sources: [("home".to_owned(), 5)].into(), ..Default::default() };
+        let all = judged(StoreView::WriteOnly(view));
+        let broken: Vec<_> = all.iter().filter(|one| one.2 == PromiseState::Broken).collect();
+        assert_eq!(broken.len(), 1, "{all:?}");
+        assert_eq!((broken[0].0, broken[0].1.as_str()), (PromiseKind::SnapshotWithin, "home"));
+    }
+
+    #[test]
+    fn rules_of_retention_that_nothing_applies_break_a_promise() {
+        let mut view = OpenStoreView { free_bytes: Some(Ok(1 << 40)), ..OpenStoreView::default() };
+        let state = |view: &OpenStoreView| {
+            let all = judged(StoreView::Open(Box::new(view.clone())));
+            all.into_iter().find(|(kind, ..)| *kind == PromiseKind::ReclaimedWithin).unwrap().2
+        };
+        assert_eq!(state(&view), PromiseState::Kept);
+        view.overdue.insert("home".into(), 2);
+        assert_eq!(state(&view), PromiseState::Broken);
     }
 }

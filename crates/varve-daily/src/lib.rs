@@ -25,7 +25,8 @@ mod unread;
 pub use drill_record::{Drill, DrillRecord};
 pub use facts::{SnapshotFact, StoreFacts, snapshot_facts, store_mark};
 pub use judge::{
-    HeldSnapshots, JudgeContext, OpenStoreView, ReplicaView, StatusReport, StoreView, judge_store,
+    HeldSnapshots, JudgeContext, OpenStoreView, ReplicaView, ServerClock, StatusReport, StoreView,
+    WriteOnlyView, judge_store,
 };
 pub use series::{is_of_source, is_series_of};
 pub use unread::{UnreadFiles, unread_files};

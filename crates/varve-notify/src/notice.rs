@@ -43,6 +43,19 @@ impl PromiseNotice {
         Self { title, text: lines.join("\n"), is_bad: broken > 0, value }
     }
 
+    /// The same with a line for each promise: the report of a week.
+    #[must_use]
+    pub fn report(
+        machine: &str,
+        changed: &[&JudgedPromise],
+        all: &[JudgedPromise],
+        has_details: bool,
+    ) -> Self {
+        let lines: Vec<_> = all.iter().map(|promise| line(promise, has_details)).collect();
+        let notice = Self::new(machine, changed, all, has_details);
+        Self { title: format!("{} (report of the week)", notice.title), text: lines.join("\n"), ..notice }
+    }
+
     /// A notice that only shows that notices arrive.
     #[must_use]
     pub fn test(machine: &str) -> Self {

@@ -37,6 +37,7 @@ mod observer;
 mod open;
 mod open_options;
 mod retry;
+mod server_clock;
 mod target;
 mod targets;
 mod tls;
@@ -49,6 +50,7 @@ pub use observer::Observer;
 pub use open::{OpenTargetError, open};
 pub use open_options::{OpenOptions, S3Keys, UnknownHosts};
 pub use retry::retrying_target::RetryPolicy;
+pub use server_clock::ClockServer;
 pub use target::{
     Capabilities, Erased, NonObject, NonObjectKind, Object, ObjectLock, PutMode, Survey, TakePiece, Target,
     TargetError, WholeObject,

@@ -4,6 +4,7 @@
 //! `run.rs`. The decisions are in the crate `varve-watch`.
 
 mod config_file;
+mod empty_folders;
 mod freeze;
 mod hooks;
 mod job_history;
@@ -16,6 +17,7 @@ mod replica_views;
 mod retention;
 mod secret_variables;
 mod sentences;
+mod server_clocks;
 mod state_folder;
 mod status_metrics;
 

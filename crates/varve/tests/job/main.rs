@@ -9,6 +9,8 @@ mod golden_text;
 mod loop_device;
 #[path = "../harness/makers/mod.rs"]
 mod makers;
+#[path = "../harness/moved_clock/mod.rs"]
+mod moved_clock;
 #[path = "../harness/qemu/mod.rs"]
 mod qemu;
 #[path = "../harness/sandbox/mod.rs"]
@@ -18,8 +20,11 @@ mod copy;
 mod daily;
 mod daily_care;
 mod daily_freeze;
+mod daily_mail;
 mod daily_notices;
 mod daily_safety;
+mod daily_sinks;
+mod daily_twelve_ways;
 mod forgetting;
 mod formats;
 mod golden;

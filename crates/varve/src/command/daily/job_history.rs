@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use varve_daily::{Drill, StoreFacts, is_of_source, is_series_of, store_mark};
 use varve_session::StoreLocation;
-use varve_watch::JobHistory;
+use varve_watch::{DailyConfig, JobHistory};
 use varve_world::Timestamp;
 
 use super::config_file::LoadedConfig;
+use super::empty_folders::is_empty_folder;
 use super::jobs::{DailyJob, JobKind};
 use super::open_store;
 use crate::invocation::Invocation;
@@ -23,6 +24,9 @@ pub struct Histories {
     stores: BTreeMap<String, StoreRecord>,
     /// The time of the newest snapshot that each replica was known to hold.
     replicas: BTreeMap<String, Timestamp>,
+    /// The number of entries in the last snapshot of each folder that a run of this machine took.
+    /// A key that may not read has no other way to notice that the folder was emptied.
+    entries: BTreeMap<String, u64>,
 }
 
 /// The attempts of earlier runs at one job.
@@ -111,6 +115,26 @@ impl Histories {
         }
     }
 
+    /// Notes the number of entries in the newest snapshot of a folder.
+    pub fn note_entries(&mut self, source: &str, count: u64) {
+        self.entries.insert(source.to_owned(), count);
+    }
+
+    /// Returns the sources whose folder has no entries now, although their last snapshot had as
+    /// many and they may not be empty.
+    pub fn emptied_sources(&self, config: &DailyConfig) -> BTreeMap<String, u64> {
+        let known = self.entries.iter().filter(|(name, count)| {
+            let source = config.sources.get(*name);
+            **count > 0 && source.is_some_and(|source| !source.allows_empty() && is_empty_folder(source))
+        });
+        known.map(|(name, count)| (name.clone(), *count)).collect()
+    }
+
+    /// Reports whether a store was opened with a key that may not read.
+    pub fn is_write_only(&self, store: &str) -> bool {
+        self.stores.get(store).is_some_and(|record| record.sources.is_none())
+    }
+
     /// Notes that a job is postponed. Returns false if that was noted before for its period.
     pub fn note_postponed(&mut self, job: &DailyJob<'_>, period_start: Timestamp) -> bool {
         let record = self.jobs.entry(job.id()).or_default();
@@ -139,7 +163,7 @@ impl Histories {
             self.stores.iter().map(|(name, record)| (name.clone(), record.to_json())).collect();
         let replicas: Map<_, _> =
             self.replicas.iter().map(|(name, time)| (name.clone(), json!(time.0))).collect();
-        json!({ "jobs": jobs, "stores": stores, "replicas": replicas })
+        json!({ "jobs": jobs, "stores": stores, "replicas": replicas, "entries": self.entries })
     }
 
     /// Reads the form in the file. Anything that is not understood is left out.
@@ -153,6 +177,9 @@ impl Histories {
                 .collect(),
             replicas: entries("replicas")
                 .filter_map(|(replica, time)| Some((name(replica), Timestamp(time.as_i64()?))))
+                .collect(),
+            entries: entries("entries")
+                .filter_map(|(source, count)| Some((name(source), count.as_u64()?)))
                 .collect(),
         }
     }
@@ -262,6 +289,7 @@ mod tests {
         };
         histories.stores.insert("main".into(), store);
         histories.replicas.insert("usb".into(), Timestamp(9));
+        histories.note_entries("home", 7);
         assert_eq!(Histories::from_json(&histories.to_json()), histories);
         assert_eq!(Histories::from_json(&json!({ "jobs": 5 })), Histories::default());
     }

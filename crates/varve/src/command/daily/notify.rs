@@ -106,9 +106,15 @@ fn send_changes(
     let now = RealClock.now();
     let mut notices = state.notices();
     notices.judged = Some(now);
+    let mut has_lost_metrics = false;
     if let Some(file) = &config.metrics_file {
         let page = status_metrics::page(&report, histories, now);
-        write_metrics(file, &page).with_context(|| format!("{} cannot be written", file.display()))?;
+        let written = write_metrics(file, &page);
+        // Its disk may be full. The notices say so.
+        if let Err(error) = written.with_context(|| format!("{} cannot be written", file.display())) {
+            remark!("varve: {}", with_causes(error.as_ref()));
+            has_lost_metrics = true;
+        }
     }
     let is_weekly =
         config.events.weekly && !notices.weekly.is_some_and(|last| last <= now && age(last, now) < WEEK);
@@ -121,7 +127,8 @@ fn send_changes(
             notices.told.insert(channel.name().to_owned(), ReportedStates::of(&report.promises));
             continue;
         }
-        let notice = PromiseNotice::new(&loaded.host, &changed, &report.promises, config.has_details);
+        let describe = if is_weekly { PromiseNotice::report } else { PromiseNotice::new };
+        let notice = describe(&loaded.host, &changed, &report.promises, config.has_details);
         outgoing.push((channel, notice));
     }
     if let Some(url) = config.heartbeat.clone().filter(|_| all_kept(&report)) {
@@ -136,12 +143,13 @@ fn send_changes(
             Err(error) => {
                 has_failed = true;
                 remark!("varve: notice by {channel}: {}", show::plain(&error));
-                state.log(json!({
+                // The log is not needed to send the others.
+                let _ = state.log(json!({
                     "time": moment::rfc3339(now),
                     "job": format!("notify {channel}"),
                     "outcome": "failed",
                     "message": error,
-                }))?;
+                }));
             }
         }
     }
@@ -150,7 +158,7 @@ fn send_changes(
     }
     notices.told.remove("heartbeat");
     state.save_notices(&notices)?;
-    Ok(has_failed)
+    Ok(has_failed || has_lost_metrics)
 }
 
 fn all_kept(report: &StatusReport) -> bool {

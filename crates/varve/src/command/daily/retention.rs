@@ -1,5 +1,7 @@
 //! The rules of `keep`: as options of `varve forget`, and as a policy.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use varve_archive::retention::{Dated, RetentionPolicy, RetentionRule, RetentionZone, judge};
 use varve_block::with_causes;
@@ -61,4 +63,23 @@ pub fn would_forget(
     let dated: Vec<Dated> = own.map(|snapshot| snapshot.dated.clone()).collect();
     let verdicts = judge(&dated, &policy, now);
     Ok((verdicts.iter().filter(|verdict| !verdict.is_kept()).count(), dated.len()))
+}
+
+/// Returns for each source of a store how many snapshots it has that its rules dropped already at
+/// the time `then`. Snapshots that were taken since do not count.
+pub fn overdue(
+    loaded: &LoadedConfig,
+    store_name: &str,
+    found: &StoreFacts,
+    then: Timestamp,
+) -> BTreeMap<String, usize> {
+    let known = found.snapshots.iter().filter(|snapshot| snapshot.time <= then).cloned().collect();
+    let found = StoreFacts { snapshots: known, ..StoreFacts::default() };
+    let sources = loaded.config.sources.iter().filter(|(_, source)| source.store == store_name);
+    let count = |(name, source): (&String, &ConfiguredSource)| {
+        // A wrong rule is an error of the configuration, which each run reports.
+        let (count, _) = would_forget(loaded, name, source, &found, then).ok()?;
+        (count > 0).then(|| (name.clone(), count))
+    };
+    sources.filter_map(count).collect()
 }

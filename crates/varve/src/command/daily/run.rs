@@ -50,6 +50,8 @@ struct DailyRun<'a> {
     histories: Histories,
     outcome: CommandOutcome,
     done_count: usize,
+    /// True if the state folder could not be written.
+    has_lost_notes: bool,
     /// The folder with the state of the machine.
     system_root: &'a Path,
     /// True if the sources were named: they run whatever the conditions are.
@@ -65,6 +67,8 @@ struct JobEnd {
     is_postponed: bool,
     message: Option<String>,
     snapshot: Option<String>,
+    /// The number of entries of an archived folder, without itself.
+    entry_count: Option<u64>,
     forgotten: Vec<Value>,
 }
 
@@ -80,6 +84,7 @@ impl JobEnd {
             is_postponed: false,
             message: None,
             snapshot: None,
+            entry_count: None,
             forgotten: Vec::new(),
         }
     }
@@ -150,6 +155,7 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         lock,
         outcome: CommandOutcome::Done,
         done_count: 0,
+        has_lost_notes: false,
         system_root: &args.system_root,
         is_by_hand: !args.sources.is_empty(),
     };
@@ -175,7 +181,8 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
             run.job(job, args)?;
         }
     }
-    run.state.save_histories(&run.histories)?;
+    let saved = run.state.save_histories(&run.histories);
+    run.remember(saved);
     run.notify();
     Ok(match run.done_count {
         0 if args.or_fail && run.outcome == CommandOutcome::Done => CommandOutcome::NothingDone,
@@ -251,8 +258,8 @@ impl DailyRun<'_> {
             let is_new = decision.period_start.is_some_and(|start| self.histories.note_postponed(job, start));
             if is_new {
                 let line = json!({ "time": moment::rfc3339(begun), "job": job.id(), "outcome": "postponed", "message": decision.reason });
-                self.state.log(line)?;
-                self.state.save_histories(&self.histories)?;
+                let written = self.state.log(line).and_then(|()| self.state.save_histories(&self.histories));
+                self.remember(written);
             }
         }
         if !decision.runs {
@@ -274,8 +281,12 @@ impl DailyRun<'_> {
             self.done_count += 1;
             self.outcome = self.outcome.max(end.outcome);
             self.histories.note(job, begun, ended, end.has_succeeded);
+            if let (JobKind::Snapshot, Some(count)) = (job.kind, end.entry_count) {
+                self.histories.note_entries(job.subject, count);
+            }
         }
-        self.state.save_histories(&self.histories)?;
+        let saved = self.state.save_histories(&self.histories);
+        self.remember(saved);
         let seconds = age(begun, ended).as_secs_f64();
         let line = json!({
             "time": moment::rfc3339(begun),
@@ -286,9 +297,21 @@ impl DailyRun<'_> {
             "forgotten": end.forgotten,
             "message": end.message,
         });
-        self.state.log(line.clone())?;
+        let logged = self.state.log(line.clone());
+        self.remember(logged);
         self.print_end(job, &end, line);
         Ok(())
+    }
+
+    /// Goes on after the state folder could not be written, as on a full disk: the remaining jobs
+    /// and the notices are more important than the notes about them.
+    fn remember(&mut self, written: Result<()>) {
+        if let Err(error) = written {
+            self.outcome = self.outcome.max(CommandOutcome::Failed);
+            if !std::mem::replace(&mut self.has_lost_notes, true) {
+                remark!("varve: the state folder: {}", with_causes(error.as_ref()));
+            }
+        }
     }
 
     fn print_end(&self, job: &DailyJob<'_>, end: &JobEnd, line: Value) {
@@ -450,6 +473,15 @@ impl DailyRun<'_> {
         source: &ConfiguredSource,
         view: Option<&FrozenView>,
     ) -> Result<JobEnd> {
+        // With a key that may read, the snapshot itself compares with the one before.
+        if self.histories.is_write_only(job.store_name)
+            && let Some(count) = self.histories.emptied_sources(&self.loaded.config).get(job.subject)
+        {
+            bail!(
+                "the folder is empty, but its last snapshot has {}: its disk is not mounted, or it was emptied (allow-empty = true archives it)",
+                show::count(*count, "entry")
+            );
+        }
         let mut arguments = vec!["snapshot".to_owned()];
         arguments.extend(source.options.iter().cloned());
         let path = |path: &Path| path.to_string_lossy().into_owned();
@@ -632,7 +664,10 @@ impl DailyRun<'_> {
                     end.message = Some(failure.chars().take(MESSAGE_CHARS_MAX).collect());
                 }
             }
-            "snapshot" => end.snapshot = record["id"].as_str().map(str::to_owned),
+            "snapshot" => {
+                end.snapshot = record["id"].as_str().map(str::to_owned);
+                end.entry_count = record["entries"].as_u64().map(|count| count.saturating_sub(1));
+            }
             "forget_verdict" if record["verdict"] == "forget" => {
                 end.forgotten
                     .push(json!({ "id": record["id"], "name": record["name"], "time": record["time"] }));

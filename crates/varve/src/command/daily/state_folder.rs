@@ -116,7 +116,22 @@ impl StateFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn save_histories(&self, histories: &Histories) -> Result<()> {
-        self.replace(HISTORIES, &histories.to_json())
+        self.replace_or_overwrite(HISTORIES, &histories.to_json())
+    }
+
+    /// Replaces a file. On a full disk it overwrites the file that is there: its blocks are its own
+    /// already. If that is cut off, the file counts as empty.
+    fn replace_or_overwrite(&self, name: &str, value: &Value) -> Result<()> {
+        self.replace(name, value).or_else(|error| {
+            let bytes = value.to_string().into_bytes();
+            let overwrite = || -> std::io::Result<()> {
+                let mut file = OpenOptions::new().write(true).open(self.0.join(name))?;
+                file.write_all(&bytes)?;
+                file.set_len(bytes.len() as u64)?;
+                file.sync_all()
+            };
+            overwrite().map_err(|_| error)
+        })
     }
 
     fn replace(&self, name: &str, value: &Value) -> Result<()> {
@@ -140,7 +155,7 @@ impl StateFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn save_notices(&self, notices: &NoticeState) -> Result<()> {
-        self.replace(NOTICES, &notices.to_json())
+        self.replace_or_overwrite(NOTICES, &notices.to_json())
     }
 
     /// Returns the time until which daily work is paused; `None` if it is not.

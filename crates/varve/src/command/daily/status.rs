@@ -1,23 +1,25 @@
 //! `varve status`: the promises of a configuration, judged from the archive.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use varve_block::with_causes;
-use varve_daily::{JudgeContext, OpenStoreView, StatusReport, StoreView, judge_store, unread_files};
+use varve_daily::{
+    JudgeContext, OpenStoreView, StatusReport, StoreView, WriteOnlyView, judge_store, unread_files,
+};
 use varve_notify::promise_value;
 use varve_session::{CommandSession, StoreLocation};
-use varve_watch::{
-    ConfiguredStore, DailyConfig, JudgedPromise, PromiseKind, PromiseState, SourceWhat, show_time_span,
-};
-use varve_world::{Clock, RealClock};
+use varve_watch::{ConfiguredStore, JudgedPromise, PromiseKind, PromiseState, show_time_span};
+use varve_world::{Clock, RealClock, Timestamp};
 
 use super::config_file::{LoadedConfig, has_usual_file};
+use super::empty_folders::empty_sources;
 use super::job_history::Histories;
 use super::open_store;
 use super::replica_views;
+use super::retention;
+use super::server_clocks;
 use super::state_folder::StateFolder;
 use super::status_metrics;
 use crate::arguments::StatusArgs;
@@ -83,13 +85,18 @@ fn view(
     histories: &Histories,
     (name, store): (&str, &ConfiguredStore),
 ) -> StoreView {
+    let clocks = server_clocks::ask(loaded, name);
     let opened = loaded.session(invocation, store).and_then(|session| {
         let found = open_store::open(&session)?;
         Ok((session, found))
     });
     let (session, archive, facts) = match opened {
         Ok((session, Some((archive, facts)))) => (session, archive, facts),
-        Ok((_, None)) => return StoreView::WriteOnly,
+        Ok((_, None)) => {
+            let emptied_sources = histories.emptied_sources(&loaded.config);
+            let server_clocks = clocks.wait();
+            return StoreView::WriteOnly(WriteOnlyView { emptied_sources, server_clocks });
+        }
         Err(error) => return StoreView::Closed { error: with_causes(error.as_ref()) },
     };
     // Replicas are opened only to be judged.
@@ -98,17 +105,23 @@ fn view(
     let replicas = replica_views::look(&session, histories, own);
     let unread = unread_files(&loaded.config, &loaded.host, name, &archive, &facts);
     let (free_bytes, empty_sources) = (free_bytes(&session), empty_sources(&loaded.config));
-    StoreView::Open(Box::new(OpenStoreView { facts, unread, free_bytes, empty_sources, replicas }))
+    let limit = loaded.config.promises.reclaimed_within;
+    let then = limit.map(|limit| time_before(RealClock.now(), limit));
+    let overdue = then.map(|then| retention::overdue(loaded, name, &facts, then)).unwrap_or_default();
+    let server_clocks = clocks.wait();
+    StoreView::Open(Box::new(OpenStoreView {
+        facts,
+        unread,
+        free_bytes,
+        empty_sources,
+        overdue,
+        server_clocks,
+        replicas,
+    }))
 }
 
-/// Returns the sources whose folder has no entries now.
-fn empty_sources(config: &DailyConfig) -> BTreeSet<String> {
-    let is_empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-    let folders = config.sources.iter().filter_map(|(name, source)| match &source.what {
-        SourceWhat::Folder(path) => Some((name, path)),
-        _ => None,
-    });
-    folders.filter(|(_, path)| is_empty(path)).map(|(name, _)| name.clone()).collect()
+fn time_before(now: Timestamp, span: Duration) -> Timestamp {
+    Timestamp(now.0.saturating_sub(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
 }
 
 /// Returns the free bytes of the store's file system; `None` at a server.
