@@ -47,7 +47,9 @@ pub use browsing::allocated_bytes::allocated_bytes_in;
 pub use browsing::collected::{CollectedError, lacks_block};
 pub use browsing::files::{ContentKey, Files, Nodes, ReadProblem, Tree};
 pub use browsing::inside_image::{ImageFiles, ListedVolume};
-pub use browsing::name_index::{FoundPaths, IndexedPath, NameIndex, UpdateNamesError};
+pub use browsing::name_index::{
+    FoundPaths, IndexedPath, NameIndex, NamesUpdate, OpenedSnapshot, UpdateNamesError,
+};
 pub use browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 pub use browsing::snapshot_list::{FilteredSnapshots, SnapshotList, StoreSnapshots};
 pub use catalog::catalog_root::{Catalog, LiveEntries, SaveCatalogError};

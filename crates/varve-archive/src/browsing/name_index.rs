@@ -1,9 +1,12 @@
-//! The names in all snapshots of folders, for a search without a walk.
+//! The names in all snapshots of folders and disks, for a search without a walk.
 //!
 //! ```text
 //! snapshot ─▶ folders that changed since the snapshot before ─▶ names of each folder, with the
 //!             snapshots that have them ─▶ search ─▶ path, and the newest snapshot that has it
 //! ```
+//!
+//! The folders inside a disk do not show whether they changed, so all folders of a changed disk are
+//! read. A disk in a file of an archived folder is that file alone.
 //!
 //! The index only proposes paths: a reader looks each one up in its snapshot. It may be dropped at
 //! any time, and is made anew from the snapshots. It takes the length of each name and eight bytes,
@@ -15,6 +18,7 @@ mod saved_names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use varve_world::Timestamp;
 
@@ -33,7 +37,13 @@ const DEPTH_MAX: usize = 256;
 /// The host and the name of a series of snapshots.
 type SeriesKey = (String, String);
 
-/// The names in snapshots of folders.
+/// The files of a snapshot, and their root.
+pub struct OpenedSnapshot<'f> {
+    pub files: Arc<dyn Files + 'f>,
+    pub root: Node,
+}
+
+/// The names in snapshots of folders and disks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameIndex {
     series: BTreeMap<SeriesKey, IndexedSeries>,
@@ -56,6 +66,12 @@ struct IndexedSnapshot {
     id: SnapshotId,
 }
 
+impl IndexedSnapshot {
+    fn of(snapshot: &Snapshot) -> Self {
+        Self { time: snapshot.time, id: snapshot.id }
+    }
+}
+
 /// A path in the index, with the newest listed snapshot that has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexedPath {
@@ -73,6 +89,15 @@ impl IndexedPath {
     pub fn path(&self) -> Vec<u8> {
         join(&self.folder, &self.name)
     }
+}
+
+/// The result of an update that met no error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamesUpdate {
+    /// The index has changed.
+    pub is_changed: bool,
+    /// The index has all snapshots.
+    pub is_whole: bool,
 }
 
 /// The reason for which an index was not brought up to date.
@@ -96,28 +121,27 @@ pub struct FoundPaths {
 }
 
 impl NameIndex {
-    /// Adds the snapshots that are not in the index, and drops series without snapshots. Reads only
-    /// folders that changed from one snapshot to the next. Returns true if anything changed.
+    /// Adds at most `most` of the snapshots that are not in the index, and drops series without
+    /// snapshots. `open` opens a snapshot. Reads only folders that changed from one snapshot to the
+    /// next, and all folders of a disk that changed.
     ///
     /// # Errors
     /// [`UpdateNamesError`]; the index is then incomplete, and can be brought up to date later.
-    pub fn update<'s>(
+    pub fn update<'s, 'f>(
         &mut self,
-        files: &dyn Files,
+        open: &dyn Fn(&Snapshot) -> OpenedSnapshot<'f>,
         snapshots: impl IntoIterator<Item = &'s Snapshot>,
+        most: usize,
         is_ended: &dyn Fn() -> bool,
-    ) -> Result<bool, UpdateNamesError> {
-        let mut listed: BTreeMap<SeriesKey, BTreeMap<IndexedSnapshot, &Node>> = BTreeMap::new();
+    ) -> Result<NamesUpdate, UpdateNamesError> {
+        let mut listed: BTreeMap<SeriesKey, BTreeMap<IndexedSnapshot, &Snapshot>> = BTreeMap::new();
         for snapshot in snapshots {
-            if let SnapshotContent::Folder(root) = &snapshot.content {
-                let key = (snapshot.host.clone(), snapshot.name.clone());
-                let indexed = IndexedSnapshot { time: snapshot.time, id: snapshot.id };
-                listed.entry(key).or_default().insert(indexed, root);
-            }
+            listed.entry(series_key(snapshot)).or_default().insert(IndexedSnapshot::of(snapshot), snapshot);
         }
         let count = self.series.len();
         self.series.retain(|key, _| listed.contains_key(key));
-        let mut is_changed = self.series.len() != count;
+        let mut update = NamesUpdate { is_changed: self.series.len() != count, is_whole: true };
+        let mut added = 0;
         for (key, listed) in listed {
             let mut left = INDEX_BYTES_MAX.saturating_sub(self.bytes());
             let series = self.series.entry(key).or_default();
@@ -125,21 +149,26 @@ impl NameIndex {
                 *series = IndexedSeries::default();
             }
             let known: BTreeSet<_> = series.snapshots.iter().copied().collect();
-            for (indexed, root) in listed.iter().filter(|(indexed, _)| !known.contains(indexed)) {
+            for (indexed, snapshot) in listed.iter().filter(|(indexed, _)| !known.contains(indexed)) {
+                if added == most {
+                    update.is_whole = false;
+                    return Ok(update);
+                }
                 let before = series.snapshots.last().and_then(|last| listed.get(last)).copied();
-                is_changed = true;
-                series.add(files, *indexed, before, root, &mut left, is_ended)?;
+                series.add(open, *indexed, before, snapshot, &mut left, is_ended)?;
+                update.is_changed = true;
+                added += 1;
             }
         }
-        Ok(is_changed)
+        Ok(update)
     }
 
-    /// Returns true if all these snapshots of folders are in the index.
+    /// Returns true if all these snapshots are in the index.
     pub fn has_all<'s>(&self, snapshots: impl IntoIterator<Item = &'s Snapshot>) -> bool {
-        let known: BTreeSet<_> =
-            self.series.values().flat_map(|series| series.snapshots.iter().map(|one| one.id)).collect();
         let is_known = |snapshot: &Snapshot| {
-            matches!(snapshot.content, SnapshotContent::Image(_)) || known.contains(&snapshot.id)
+            let series = self.series.get(&series_key(snapshot));
+            series
+                .is_some_and(|series| series.snapshots.binary_search(&IndexedSnapshot::of(snapshot)).is_ok())
         };
         snapshots.into_iter().all(is_known)
     }
@@ -208,7 +237,7 @@ impl IndexedSeries {
     /// Returns true if the listed snapshots can be added behind those of the index. A series with
     /// an older snapshot that came later, or without its last one, is indexed anew. So is one that
     /// has lost most of its snapshots.
-    fn is_continued_by(&self, listed: &BTreeMap<IndexedSnapshot, &Node>) -> bool {
+    fn is_continued_by(&self, listed: &BTreeMap<IndexedSnapshot, &Snapshot>) -> bool {
         let Some(last) = self.snapshots.last() else { return true };
         let known = self.snapshots.iter().filter(|one| listed.contains_key(one)).count();
         let not_later = listed.range(..=*last).count();
@@ -217,18 +246,26 @@ impl IndexedSeries {
         is_known_prefix && known * 2 >= self.snapshots.len() && (!has_news || listed.contains_key(last))
     }
 
-    /// Adds a snapshot. `before` is the root of the one before.
-    fn add(
+    /// Adds a snapshot. `before` is the one before.
+    fn add<'f>(
         &mut self,
-        files: &dyn Files,
+        open: &dyn Fn(&Snapshot) -> OpenedSnapshot<'f>,
         indexed: IndexedSnapshot,
-        before: Option<&Node>,
-        root: &Node,
+        before: Option<&Snapshot>,
+        snapshot: &Snapshot,
         left: &mut usize,
         is_ended: &dyn Fn() -> bool,
     ) -> Result<(), UpdateNamesError> {
         let number = u32::try_from(self.snapshots.len()).map_err(|_| UpdateNamesError::TooLarge)?;
-        let added = self.add_folders(files, number, before, root, left, is_ended);
+        let is_same = before.is_some_and(|before| before.content == snapshot.content);
+        let added = if is_same {
+            Ok(())
+        } else {
+            // The folders of a disk cannot be compared.
+            let is_folder = |one: &&Snapshot| matches!(one.content, SnapshotContent::Folder(_));
+            let before = before.filter(is_folder).filter(|_| is_folder(&snapshot)).map(open);
+            self.add_folders(before, open(snapshot), number, left, is_ended)
+        };
         match added {
             Ok(()) => self.snapshots.push(indexed),
             // Some spans have this number already, which no snapshot has.
@@ -239,10 +276,9 @@ impl IndexedSeries {
 
     fn add_folders(
         &mut self,
-        files: &dyn Files,
+        before: Option<OpenedSnapshot<'_>>,
+        now: OpenedSnapshot<'_>,
         number: u32,
-        before: Option<&Node>,
-        root: &Node,
         left: &mut usize,
         is_ended: &dyn Fn() -> bool,
     ) -> Result<(), UpdateNamesError> {
@@ -252,12 +288,15 @@ impl IndexedSeries {
             now: Node,
             depth: usize,
         }
-        let mut open = vec![Step { path: Vec::new(), before: before.cloned(), now: root.clone(), depth: 0 }];
+        let files = now.files;
+        let (files_before, root_before) =
+            before.map_or((None, None), |before| (Some(before.files), Some(before.root)));
+        let mut open = vec![Step { path: Vec::new(), before: root_before, now: now.root, depth: 0 }];
         while let Some(Step { path, before, now, depth }) = open.pop() {
             if is_ended() {
                 return Err(UpdateNamesError::Ended);
             }
-            if before.as_ref().is_some_and(|before| before.content == now.content) {
+            if now.content.is_some() && before.as_ref().is_some_and(|before| before.content == now.content) {
                 continue;
             }
             let (mut names, mut folders, mut is_whole) = (Vec::new(), Vec::new(), true);
@@ -272,34 +311,40 @@ impl IndexedSeries {
                 }
             }
             self.has_gaps |= !is_whole;
-            let mut old: BTreeMap<Vec<u8>, Node> = BTreeMap::new();
-            if let Some(before) = &before {
-                let nodes = files.nodes(before).map_while(Result::ok);
-                old.extend(
-                    nodes.filter(|node| node.kind == NodeKind::Folder).map(|node| (node.name.clone(), node)),
-                );
-            }
             names.sort_unstable();
+            folders.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+            let gone = if is_whole { self.folders_but(&path, &folders) } else { Vec::new() };
             let known = self.folders.entry(path.clone()).or_default();
             let bytes = known.bytes();
             known.apply(&names, number, is_whole);
             let grown = known.bytes().saturating_sub(bytes);
             *left = left.checked_sub(grown).ok_or(UpdateNamesError::TooLarge)?;
+            gone.iter().for_each(|gone| self.end_below(gone, number));
             if depth >= DEPTH_MAX {
                 self.has_gaps |= !folders.is_empty();
                 continue;
+            }
+            let mut old: BTreeMap<Vec<u8>, Node> = BTreeMap::new();
+            if let (Some(files), Some(before)) = (&files_before, &before) {
+                let nodes = files.nodes(before).map_while(Result::ok);
+                let folders = nodes.filter(|node| node.kind == NodeKind::Folder);
+                old.extend(folders.map(|node| (node.name.clone(), node)));
             }
             for node in folders {
                 let path = join(&path, &node.name);
                 open.push(Step { before: old.remove(&node.name), path, now: node, depth: depth + 1 });
             }
-            if is_whole {
-                for name in old.keys() {
-                    self.end_below(&join(&path, name), number);
-                }
-            }
         }
         Ok(())
+    }
+
+    /// The paths of the folders that the newest snapshot of the index has in a folder, but for
+    /// those in `folders`, which are sorted by name.
+    fn folders_but(&self, path: &[u8], folders: &[Node]) -> Vec<Vec<u8>> {
+        let Some(known) = self.folders.get(path) else { return Vec::new() };
+        let is_left = |name: &[u8]| folders.binary_search_by(|one| one.name.as_slice().cmp(name)).is_err();
+        let left = known.newest().filter(|name| is_left(name)).map(|name| join(path, name));
+        left.filter(|path| self.folders.contains_key(path)).collect()
     }
 
     /// Ends the spans of all names in a folder that is gone, and in the folders below it.
@@ -313,6 +358,10 @@ impl IndexedSeries {
             names.apply(&[], number, true);
         }
     }
+}
+
+fn series_key(snapshot: &Snapshot) -> SeriesKey {
+    (snapshot.host.clone(), snapshot.name.clone())
 }
 
 /// Joins a folder and a name. The root of a snapshot is an empty path.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use varve_archive::{FoundPaths, IndexedPath, NameIndex, UpdateNamesError};
+use varve_archive::{FoundPaths, IndexedPath, NameIndex, Snapshot, UpdateNamesError};
 
 use super::open_files::FileOpener;
 use super::snapshot_view::{SeriesName, SnapshotView};
@@ -98,28 +98,36 @@ impl KnownNames {
     }
 
     fn update(&self, opener: &FileOpener, view: &SnapshotView) {
-        // Searches walk the snapshots until the first index is whole.
-        let made = if self.index.read().is_some() { None } else { Some(self.saved()) };
-        let updated = opener.folder().with(|files| match made {
-            Some(mut index) => {
-                let updated = index.update(files, view.snapshots(), &|| false);
-                if updated.is_ok() {
-                    *self.index.write() = Some(index);
-                }
-                updated
-            }
-            None => match &mut *self.index.write() {
-                Some(index) => index.update(files, view.snapshots(), &|| false),
-                None => Ok(false),
-            },
-        });
-        match updated {
+        match self.updated(opener, view) {
             Ok(true) => self.save(),
             Ok(false) => {}
             Err(error @ (UpdateNamesError::TooLarge | UpdateNamesError::Ended)) => {
                 tracing::warn!(%error, "names are searched without an index");
                 *self.index.write() = None;
                 self.progress.lock().is_too_large = true;
+            }
+        }
+    }
+
+    /// Adds all snapshots. Returns true if the index has changed.
+    fn updated(&self, opener: &FileOpener, view: &SnapshotView) -> Result<bool, UpdateNamesError> {
+        let open = |snapshot: &Snapshot| opener.for_a_walk(snapshot);
+        // Searches walk the snapshots until the first index is whole.
+        if self.index.read().is_none() {
+            let mut index = self.saved();
+            let update = index.update(&open, view.snapshots(), usize::MAX, &|| false)?;
+            *self.index.write() = Some(index);
+            return Ok(update.is_changed);
+        }
+        let mut is_changed = false;
+        loop {
+            // A search goes on between two snapshots.
+            let mut index = self.index.write();
+            let Some(index) = &mut *index else { return Ok(is_changed) };
+            let update = index.update(&open, view.snapshots(), 1, &|| false)?;
+            is_changed |= update.is_changed;
+            if update.is_whole {
+                return Ok(is_changed);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use varve_archive::{Files, Node, NodeKind, Snapshot, SnapshotContent};
+use varve_archive::{Files, Node, NodeKind, Snapshot};
 use varve_tree::Entry;
 
 use super::open_files::FileOpener;
@@ -38,8 +38,8 @@ pub(crate) struct FoundNames<'s> {
     pub(crate) has_gaps: bool,
 }
 
-/// Searches folders for names that contain `text`, without regard to case. `snapshots` come with
-/// the newest first. A folder that two snapshots share is searched once.
+/// Searches folders and disks for names that contain `text`, without regard to case. `snapshots`
+/// come with the newest first. A folder that two snapshots share is searched once.
 pub(crate) fn find_names<'s>(
     opener: &FileOpener,
     snapshots: impl Iterator<Item = &'s Snapshot>,
@@ -51,7 +51,6 @@ pub(crate) fn find_names<'s>(
         FoundNames { found: Vec::new(), snapshot_count: 0, cut: None, next: None, has_gaps: false };
     let (mut seen, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for snapshot in snapshots {
-        let SnapshotContent::Folder(root) = &snapshot.content else { continue };
         if Instant::now() >= until || result.found.len() >= FOUND_MAX {
             result.next = Some(snapshot);
             break;
@@ -64,7 +63,8 @@ pub(crate) fn find_names<'s>(
             paths: &mut paths,
             result: &mut result,
         };
-        let is_whole = opener.folder().with(|files| search.whole(files, root));
+        let opened = opener.for_a_walk(snapshot);
+        let is_whole = search.whole(&*opened.files, &opened.root);
         result.snapshot_count += 1;
         if !is_whole {
             result.cut = Some(snapshot);

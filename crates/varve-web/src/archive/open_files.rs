@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use varve_archive::folder::StoredFiles;
 use varve_archive::image::CachedBlocks;
-use varve_archive::{Files, ImageFiles};
+use varve_archive::{Files, ImageFiles, OpenedSnapshot, Snapshot, SnapshotContent};
 use varve_block::BlockStore;
 use varve_tree::Entry;
 
@@ -47,6 +47,19 @@ impl FileOpener {
     /// The files of archived folders.
     pub(crate) fn folder(&self) -> OpenFiles {
         OpenFiles::Stored(Arc::clone(&self.cached) as _)
+    }
+
+    /// Opens a snapshot for one walk. A disk that is opened so is not kept.
+    pub(crate) fn for_a_walk(&self, snapshot: &Snapshot) -> OpenedSnapshot<'_> {
+        match &snapshot.content {
+            SnapshotContent::Folder(root) => {
+                OpenedSnapshot { files: Arc::new(StoredFiles::new(&*self.cached)), root: (**root).clone() }
+            }
+            SnapshotContent::Image(entry) => {
+                let disk = ImageFiles::open(Arc::clone(&self.cached), entry);
+                OpenedSnapshot { root: disk.root(), files: Arc::new(disk) }
+            }
+        }
     }
 
     /// The files of a disk whose bytes are at `entry`.

@@ -1,7 +1,7 @@
 //! Search: names in all snapshots.
 
 use askama::Template;
-use varve_archive::{IndexedPath, Node, NodeKind, Snapshot, SnapshotContent, SnapshotId};
+use varve_archive::{IndexedPath, Node, NodeKind, Snapshot, SnapshotId};
 
 use super::page::{Frame, PageError, PageHtml};
 use super::snapshot_place::address_in;
@@ -119,9 +119,8 @@ fn fill_from_index(request: &PageRequest, page: &mut SearchTemplate, key: &str, 
     }
     let snapshots = request.view.snapshots().iter();
     let is_searched = |one: &&Snapshot| {
-        let is_chosen = page.sources.iter().all(|source| !source.is_chosen)
-            || page.sources.iter().any(|source| source.is_chosen && source.key == SeriesName::of(one).key());
-        matches!(one.content, SnapshotContent::Folder(_)) && is_chosen
+        page.sources.iter().all(|source| !source.is_chosen)
+            || page.sources.iter().any(|source| source.is_chosen && source.key == SeriesName::of(one).key())
     };
     page.summary = format!(
         "{} in {}",

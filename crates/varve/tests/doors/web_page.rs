@@ -568,6 +568,55 @@ fn what_is_downloaded_is_what_was_archived() {
     }
 }
 
+#[test]
+fn names_inside_disks_are_found() {
+    let sandbox = Sandbox::encrypted();
+    let (inside, disk) = (sandbox.path("inside"), sandbox.path("disk.img"));
+    let archive = |time: &str| {
+        let _ = fs::remove_file(&disk);
+        sparse_image(&disk, 8 << 20, &[]);
+        tool("mkfs.ext4", ["-q", "-d", &sandbox.arg("inside"), &sandbox.arg("disk.img")].map(OsStr::new));
+        sandbox.ok(["snapshot", &sandbox.arg("disk.img"), "--name", "server", "--time", time]);
+    };
+    fs::create_dir_all(inside.join("etc/deep")).unwrap();
+    fs::write(inside.join("etc/deep/old-settings"), "x").unwrap();
+    fs::write(inside.join("letter"), "x").unwrap();
+    archive("2026-05-01T10:00:00Z");
+    fs::remove_dir_all(inside.join("etc")).unwrap();
+    fs::write(inside.join("etc"), "now a file").unwrap();
+    archive("2026-05-02T10:00:00Z");
+    let page = Page::start(&sandbox, &[]);
+    let session = page.log_in();
+    let found = |text: &str| page.get(&format!("/search?text={text}"), &session);
+    let saved = sandbox.store().join("index/names");
+    // The first search walks the snapshots, and later ones use the index.
+    for is_indexed in [false, true] {
+        let old = found("OLD-sett");
+        assert!(
+            old.text().contains("1 path in 2 snapshots") && old.text().contains("2026-05-01"),
+            "{}",
+            old.text()
+        );
+        let look = links(&old).into_iter().find(|link| link.ends_with("old-settings")).unwrap();
+        assert_eq!(page.get(&look, &session).status, 200, "{look}");
+        let letter = found("letter").text();
+        assert!(letter.contains("1 path in") && letter.contains("2026-05-02"), "{letter}");
+        let begun = std::time::Instant::now();
+        while !is_indexed && !saved.is_file() {
+            assert!(begun.elapsed().as_secs() < 60, "the index of names is not saved");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+    fs::write(inside.join("brand-new"), "x").unwrap();
+    archive("2026-05-03T10:00:00Z");
+    let begun = std::time::Instant::now();
+    while !found("brand-new").text().contains("1 path in 3 snapshots") {
+        assert!(begun.elapsed().as_secs() < 60, "the new snapshot does not appear");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    assert!(found("old-settings").text().contains("2026-05-01"));
+}
+
 /// Compares two trees: names, kinds, bytes, modes, times and targets of links.
 fn assert_same_tree(one: &Path, other: &Path) {
     use std::os::unix::fs::MetadataExt;

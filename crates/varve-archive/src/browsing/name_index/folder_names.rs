@@ -70,6 +70,11 @@ impl IndexedFolder {
         })
     }
 
+    /// The names that the newest snapshot has.
+    pub(super) fn newest(&self) -> impl Iterator<Item = &[u8]> {
+        self.iter().filter(|(_, spans)| is_open(spans)).map(|(name, _)| name)
+    }
+
     /// Notes the names that the folder has in the next snapshot, whose number this is. They are
     /// sorted. If they are not all, the other names are taken to be there still.
     pub(super) fn apply(&mut self, now: &[Vec<u8>], number: u32, is_whole: bool) {
@@ -80,8 +85,7 @@ impl IndexedFolder {
                 new.push(added, &[], Some(number));
             }
             let is_there = now.next_if(|added| *added == name).is_some();
-            let is_open = spans.last().is_some_and(|span| span.last == OPEN);
-            match (is_open, is_there) {
+            match (is_open(spans), is_there) {
                 (true, false) if is_whole => new.push_ended(name, spans, number),
                 (false, true) => new.push(name, spans, Some(number)),
                 _ => new.push(name, spans, None),
@@ -92,6 +96,10 @@ impl IndexedFolder {
         }
         *self = new.finish();
     }
+}
+
+fn is_open(spans: &[NameSpan]) -> bool {
+    spans.last().is_some_and(|span| span.last == OPEN)
 }
 
 /// The number of the newest listed snapshot in these spans.

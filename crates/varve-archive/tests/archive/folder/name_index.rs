@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use varve_archive::folder::{ListEvent, ListNext, StoredFiles, list};
 use varve_archive::{
-    Growth, IndexedPath, NameIndex, Node, Snapshot, SnapshotContent, SnapshotId, UnknownFields,
+    Growth, IndexedPath, NameIndex, NamesUpdate, Node, OpenedSnapshot, Snapshot, SnapshotContent, SnapshotId,
+    UnknownFields,
 };
 use varve_world::Timestamp;
 
@@ -80,6 +82,11 @@ fn snapshot(number: u8, root: Node) -> Snapshot {
     }
 }
 
+fn opened<'p>(place: &'p Place, snapshot: &Snapshot) -> OpenedSnapshot<'p> {
+    let SnapshotContent::Folder(root) = &snapshot.content else { panic!("only folders are archived here") };
+    OpenedSnapshot { files: Arc::new(StoredFiles::new(&place.blocks)), root: (**root).clone() }
+}
+
 /// The paths that a walk finds, each with the newest snapshot that has it.
 fn walked(place: &Place, snapshots: &[&Snapshot], text: &str) -> BTreeMap<Vec<u8>, SnapshotId> {
     let files = StoredFiles::new(&place.blocks);
@@ -126,26 +133,28 @@ proptest! {
             changes.iter().for_each(|one| change(&place, one));
             all.push(snapshot(u8::try_from(number).unwrap(), place.archive(None).root));
         }
-        let files = StoredFiles::new(&place.blocks);
+        let open = |snapshot: &Snapshot| opened(&place, snapshot);
         let mut index = NameIndex::default();
         // One snapshot comes after all others, and may be older than they are.
         let imported = imported % all.len();
         for end in 0..all.len() {
             let known = all[..=end].iter().enumerate().filter(|(number, _)| *number != imported);
             let known: Vec<_> = known.map(|(_, snapshot)| snapshot).collect();
-            index.update(&files, known.iter().copied(), &|| false).unwrap();
+            index.update(&open, known.iter().copied(), usize::MAX, &|| false).unwrap();
             prop_assert!(index.has_all(known.iter().copied()));
             index = NameIndex::decode(&index.encode()).unwrap();
         }
-        index.update(&files, &all, &|| false).unwrap();
-        prop_assert_eq!(index.update(&files, &all, &|| false), Ok(false));
+        // The rest comes one by one.
+        while !index.update(&open, &all, 1, &|| false).unwrap().is_whole {}
+        let nothing = NamesUpdate { is_changed: false, is_whole: true };
+        prop_assert_eq!(index.update(&open, &all, 1, &|| false), Ok(nothing));
         let left: Vec<_> = all.iter().enumerate().filter(|(number, _)| !forgotten.contains(number)).map(|(_, one)| one).collect();
         let listed: BTreeSet<_> = left.iter().map(|snapshot| snapshot.id).collect();
         for text in ["", "a", "letter", "notes", "x"] {
             prop_assert_eq!(found(&index, &listed, text), walked(&place, &left, text), "{}", text);
         }
         // An update without the forgotten ones changes nothing that is found.
-        index.update(&files, left.iter().copied(), &|| false).unwrap();
+        index.update(&open, left.iter().copied(), usize::MAX, &|| false).unwrap();
         for text in ["", "letter"] {
             prop_assert_eq!(found(&index, &listed, text), walked(&place, &left, text), "{}", text);
         }
@@ -157,11 +166,12 @@ fn an_ended_update_can_be_made_again() {
     let place = Place::new();
     place.file("notes/letter", "text");
     let all = [snapshot(1, place.archive(None).root)];
-    let files = StoredFiles::new(&place.blocks);
+    let open = |snapshot: &Snapshot| opened(&place, snapshot);
     let mut index = NameIndex::default();
-    assert!(index.update(&files, &all, &|| true).is_err());
+    assert!(index.update(&open, &all, 1, &|| true).is_err());
     assert!(!index.has_all(&all));
-    assert_eq!(index.update(&files, &all, &|| false), Ok(true));
+    let whole = NamesUpdate { is_changed: true, is_whole: true };
+    assert_eq!(index.update(&open, &all, 1, &|| false), Ok(whole));
     assert_eq!(index.find("LETTER", None, 10, &|_, _| true, &|_| true).paths.len(), 1);
     assert_eq!(index.find("letter", None, 10, &|_, name| name != "home", &|_| true).paths.len(), 0);
 }
