@@ -1,10 +1,32 @@
 //! Files of other programs whose snapshots are imported.
 
+use varve_import::borg::BorgItems;
 use varve_import::restic::{KeyFile, parse_index, parse_pack_header, parse_tree, unquote};
 use varve_import::tar::{TarEntries, TarPiece};
 
 /// Entries and pieces that a target reads at most. A header of 512 bytes can claim a huge hole.
 const STEPS_MAX: usize = 10_000;
+
+/// The items of an archive of borg.
+pub fn borg_items(bytes: &[u8]) {
+    let mut items = BorgItems::new(bytes);
+    while let Ok(Some(item)) = items.next_item() {
+        assert!(item.path.len() <= bytes.len(), "memory is bounded");
+        assert!(item.content.is_none_or(|content| content.bytes > 0), "an empty file has no content");
+    }
+}
+
+/// A file with a chunk, an access list and an attribute, and another name of it.
+#[must_use]
+pub fn borg_items_seeds() -> Vec<Vec<u8>> {
+    let chunk = [&b"\xa6chunks\x91\x93\xc4\x20"[..], &[7; 32], b"\x05\x2e"].concat();
+    let list = b"\xaaacl_access\xd9\x3buser::rw-\nuser:daemon:r--:1\ngroup::r--\nmask::rwx\nother::r--";
+    let file =
+        [&b"\x85\xa4path\xa1a\xa4mode\xcd\x81\xa4"[..], &chunk, list, b"\xa6xattrs\x81\xa6user.x\xa1y"]
+            .concat();
+    let link = b"\x83\xa4path\xa1b\xa4mode\xcd\x81\xa4\xa6source\xa1a".to_vec();
+    vec![[file, link].concat()]
+}
 
 /// A file of restic's index, decrypted.
 pub fn restic_index(bytes: &[u8]) {

@@ -42,7 +42,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 55] = [
+pub const TARGETS: [Target; 56] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -107,6 +107,7 @@ pub const TARGETS: [Target; 55] = [
     Target { name: "trust_record", run: edition::trust_record, seeds: edition::trust_record_seeds },
     Target { name: "blkparse_text", run: edition::blkparse_text, seeds: edition::blkparse_text_seeds },
     Target { name: "daily_config", run: daily::daily_config, seeds: daily::daily_config_seeds },
+    Target { name: "borg_items", run: import::borg_items, seeds: import::borg_items_seeds },
     Target { name: "restic_index", run: import::restic_index, seeds: import::restic_index_seeds },
     Target { name: "restic_key_file", run: import::restic_key_file, seeds: import::restic_key_file_seeds },
     Target {

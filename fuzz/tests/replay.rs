@@ -120,6 +120,7 @@ exercise!(
     trust_record,
     blkparse_text,
     daily_config,
+    borg_items,
     restic_index,
     restic_key_file,
     restic_pack_header,

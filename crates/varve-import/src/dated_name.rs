@@ -5,6 +5,9 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use varve_world::Timestamp;
 
+/// The digits of a number of seconds since 1970, from 2001 to 2286.
+const SECONDS_DIGITS: usize = 10;
+
 /// The time in a name such as `2026-05-01`, `backup-2026-05-01_231500`, `20260501T2315` or
 /// `20260501-231500-123`: the first date of this century or the last, and the time of day behind
 /// it. A date alone means its midnight. `None` if there is no date.
@@ -15,6 +18,21 @@ pub(crate) fn time_in_name(name: &str, zone: &TimeZone) -> Option<Timestamp> {
         !before.is_some_and(u8::is_ascii_digit)
     };
     (0..bytes.len()).filter(is_start).find_map(|at| time_at(bytes.get(at..)?, zone))
+}
+
+/// The part of a name before the first date, or before a number of seconds since 1970, without
+/// separators at its end. The whole name if there is neither.
+pub(crate) fn before_date(name: &str) -> &str {
+    let bytes = name.as_bytes();
+    let is_date = |at: &usize| {
+        let rest = bytes.get(*at..).unwrap_or_default();
+        let before = at.checked_sub(1).and_then(|before| bytes.get(before));
+        let is_start = !before.is_some_and(u8::is_ascii_digit);
+        let digit_count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        is_start && (digit_count == SECONDS_DIGITS || time_at(rest, &TimeZone::UTC).is_some())
+    };
+    let end = (0..bytes.len()).find(is_date).unwrap_or(bytes.len());
+    name.get(..end).unwrap_or(name).trim_end_matches(['-', '_', '.', ':', ' ', '@'])
 }
 
 fn time_at(bytes: &[u8], zone: &TimeZone) -> Option<Timestamp> {
@@ -102,6 +120,21 @@ mod tests {
         ];
         for (name, time) in cases {
             assert_eq!(found(name).as_deref(), time, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_series_has_no_date() {
+        let cases = [
+            ("home-2026-05-01T02:00:00.123", "home"),
+            ("web1_20260501", "web1"),
+            ("db 1777600000", "db"),
+            ("2026-05-01-home", ""),
+            ("monday", "monday"),
+            ("v-12345678901", "v-12345678901"),
+        ];
+        for (name, series) in cases {
+            assert_eq!(before_date(name), series, "{name}");
         }
     }
 }

@@ -1,9 +1,15 @@
 //! The seam between a reader of another program's files and the importer.
 
+use parking_lot::Mutex;
 use varve_archive::Node;
 use varve_archive::TakeError;
-use varve_archive::folder::{DescriptionError, FileContent, FileContents, TreeStep};
+use varve_archive::folder::{
+    ArchiveFolderError, ContentSink, DescriptionError, FileContent, FileContents, StoredContent, TreeStep,
+};
+use varve_tree::Entry;
 use varve_world::Timestamp;
+
+use crate::seen_contents::{ContentId, SeenContents};
 
 /// A snapshot of another program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,10 +25,6 @@ pub struct ForeignSnapshot {
     pub tags: Vec<String>,
 }
 
-/// Identifies the content of a file among all snapshots of one foreign archive: equal ids mean
-/// equal contents.
-pub type ContentId = [u8; 32];
-
 /// A step through a foreign tree.
 pub enum ForeignStep {
     Tree(TreeStep),
@@ -34,14 +36,49 @@ pub enum ForeignStep {
     },
 }
 
+/// The store, for a tree that reads contents in the order of a stream, before their places are
+/// known.
+#[derive(Clone, Copy)]
+pub struct ForeignContents<'a> {
+    contents: FileContents<'a>,
+    seen: &'a Mutex<SeenContents>,
+}
+
+impl<'a> ForeignContents<'a> {
+    pub(crate) fn new(contents: FileContents<'a>, seen: &'a Mutex<SeenContents>) -> Self {
+        Self { contents, seen }
+    }
+
+    /// The content with this id, if an earlier file has it.
+    pub(crate) fn find(&self, id: &ContentId) -> Option<Option<Entry>> {
+        self.seen.lock().find(id)
+    }
+
+    /// Puts the content of a file. It is known from then on, if it has an id and is whole.
+    pub(crate) fn put(
+        &self,
+        id: Option<ContentId>,
+        write: &mut dyn FnMut(&mut ContentSink<'_>) -> Result<(), DescriptionError>,
+    ) -> Result<StoredContent, ArchiveFolderError> {
+        let stored = self.contents.put(write)?;
+        if let Some(id) = id.filter(|_| stored.lost.is_none()) {
+            self.seen.lock().add(id, stored.entry);
+        }
+        Ok(stored)
+    }
+}
+
 /// A tree of files of another program, described step by step: depth first, names in ascending
 /// order of their bytes.
 pub trait ForeignTree: Send {
-    /// The next step; `None` after the root is closed.
+    /// The next step; `None` after the root is closed. Without `contents`, no content is read.
     ///
     /// # Errors
     /// The rest of the tree is unknown.
-    fn next(&mut self, contents: Option<&FileContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError>;
+    fn next(
+        &mut self,
+        contents: Option<&ForeignContents<'_>>,
+    ) -> Result<Option<ForeignStep>, DescriptionError>;
 }
 
 /// Snapshots of another program.

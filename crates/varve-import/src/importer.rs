@@ -13,8 +13,10 @@ use varve_archive::{
 use varve_block::BlockStore;
 use varve_tree::Entry;
 
-use crate::foreign::{ContentId, ForeignArchive, ForeignSnapshot, ForeignStep, ForeignTree, ImportError};
-use crate::seen_contents::SeenContents;
+use crate::foreign::{
+    ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree, ImportError,
+};
+use crate::seen_contents::{ContentId, SeenContents};
 
 /// Upper bound on the folders that are compared inside each other. No file system has longer paths.
 const DEPTH_MAX: usize = 4096;
@@ -204,7 +206,7 @@ struct KnownContents<'a> {
 
 impl DescribedTree for KnownContents<'_> {
     fn next(&mut self, contents: &FileContents<'_>) -> Result<Option<TreeStep>, DescriptionError> {
-        let step = match self.tree.next(Some(contents))? {
+        let step = match self.tree.next(Some(&ForeignContents::new(*contents, &self.seen)))? {
             Some(ForeignStep::Tree(step)) => step,
             Some(ForeignStep::File { node, id, content }) => match self.seen.lock().find(&id) {
                 Some(known) => {

@@ -1,5 +1,5 @@
-//! Snapshots of other programs, moved into an archive: restic and rustic, folders of hard links
-//! such as rsnapshot's, and tar files.
+//! Snapshots of other programs, moved into an archive: restic and rustic, borg, folders of hard
+//! links such as rsnapshot's, and tar files.
 //!
 //! ```text
 //! ForeignArchive ── snapshots, oldest first ──> Importer ── folder snapshots ──> Archive
@@ -10,7 +10,8 @@
 //! `restic/restic_folder.rs`.
 //!
 //! Invariants:
-//! - The other program's files are opened for reading only. No lock is written beside them.
+//! - The other program's files are opened for reading only. No lock is written beside them, except
+//!   by borg itself while it reads.
 //! - Bytes from outside are claims: each length is compared with a limit before memory is
 //!   allocated, and no input panics. A content with a hash is compared with it before it is
 //!   archived.
@@ -18,10 +19,12 @@
 //! - A file that the other program's own restore could not deliver has a problem in the snapshot.
 //!   All else is archived.
 //!
-//! This crate is one of the edges: it reads the files of other programs.
+//! This crate is one of the edges: it reads the files of other programs, and starts borg.
 
+pub mod borg;
 mod checked_tree;
 mod dated_name;
+mod device_number;
 mod foreign;
 mod importer;
 mod link_trees;
@@ -33,8 +36,9 @@ mod sorted_tree;
 pub mod tar;
 
 pub use checked_tree::{AttributeCheck, check_attributes};
-pub use foreign::{ContentId, ForeignArchive, ForeignSnapshot, ForeignStep, ForeignTree, ImportError};
+pub use foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree, ImportError};
 pub use importer::{ImportPlan, Importer, import_tag};
 pub use link_trees::{LinkTrees, OpenLinkTreesError, TimeSource};
 pub use own_restore::{OwnRestore, OwnRestoreError, ResticProgram, TarProgram};
+pub use seen_contents::ContentId;
 pub use series_names::series_names;

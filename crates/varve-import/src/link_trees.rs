@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use varve_archive::folder::{
-    ContentSink, DescriptionError, FileContent, FileContents, HostEntry, HostFolder, HostIdentity, TreeStep,
+    ContentSink, DescriptionError, FileContent, HostEntry, HostFolder, HostIdentity, TreeStep,
 };
 use varve_archive::{Node, NodeKind};
 use varve_world::Timestamp;
 
 use crate::dated_name::time_in_name;
-use crate::foreign::{ContentId, ForeignArchive, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::seen_contents::ContentId;
 
 /// The deepest folder that is read.
 const DEPTH_MAX: usize = 4096;
@@ -248,7 +249,7 @@ impl LinkTree {
 }
 
 impl ForeignTree for LinkTree {
-    fn next(&mut self, _: Option<&FileContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError> {
+    fn next(&mut self, _: Option<&ForeignContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError> {
         if let Some((folder, node)) = self.begin.take() {
             let node = Node { inode: 0, ..node };
             return Ok(Some(self.enter(folder, node)));

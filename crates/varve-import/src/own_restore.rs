@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use varve_archive::folder::DescriptionError;
 use zeroize::Zeroizing;
 
+use crate::borg::BorgError;
 use crate::link_trees::LinkTrees;
 use crate::restic::ResticArchive;
 
@@ -24,6 +25,8 @@ pub enum OwnRestoreError {
     Failed { program: &'static str, complaint: String },
     #[error("the restored folder is not known")]
     Place(#[source] DescriptionError),
+    #[error("{0}")]
+    Borg(#[from] BorgError),
 }
 
 /// The other program's own way to restore a snapshot.

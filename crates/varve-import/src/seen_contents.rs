@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use varve_tree::Entry;
 
-use crate::foreign::ContentId;
+/// Identifies the content of a file among all snapshots of one foreign archive: equal ids mean
+/// equal contents.
+pub type ContentId = [u8; 32];
 
 /// Upper bound on the contents: about half a GiB of memory. A file beyond it is read again in each
 /// snapshot, and stored once all the same.

@@ -2,7 +2,7 @@
 //! list with the sources and with `docs/guide/environment.md`.
 
 /// Each variable with its meaning.
-pub const VARIABLES: [(&str, &str); 30] = [
+pub const VARIABLES: [(&str, &str); 31] = [
     ("VARVE_STORE", "the store, if --store does not name it"),
     ("VARVE_KEY_FILE", "a file whose contents open the store, as with --key-file"),
     ("VARVE_PASSPHRASE_FILE", "a file with the passphrase, as with --passphrase-file"),
@@ -13,6 +13,7 @@ pub const VARIABLES: [(&str, &str); 30] = [
     ("VARVE_REMOTE_PASSWORD", "the password for servers of replicas (SFTP, FTP, WebDAV)"),
     ("RESTIC_PASSWORD_FILE", "a file with the password of a restic repository, for `import restic`"),
     ("RESTIC_PASSWORD", "the password itself; other programs of the same user can see it"),
+    ("BORG_PASSPHRASE", "with BORG_PASSCOMMAND and borg's other variables: read by borg, for `import borg`"),
     ("VARVE_CACHE", "a folder for data that was read from replicas, as with --cache"),
     ("VARVE_ROOTS", "a file for the roots of the catalog at a Venti server, as with --roots"),
     ("VARVE_HOST", "the name of this machine in snapshots [default: its host name]"),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use varve_archive::folder::{ContentSink, DescriptionError, FileContent, FileContents, TreeStep};
+use varve_archive::folder::{ContentSink, DescriptionError, FileContent, TreeStep};
 use varve_archive::{Node, NodeKind, NodeProblem};
 use varve_image::FileTime;
 use varve_world::Timestamp;
@@ -14,7 +14,8 @@ use super::index::PackedKind;
 use super::restic_folder::{OpenResticError, ResticFolder, ResticProblem};
 use super::restic_id::ResticId;
 use super::tree::{ResticNode, parse_tree, time};
-use crate::foreign::{ContentId, ForeignArchive, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::seen_contents::ContentId;
 
 /// The deepest folder that is read. No file system has longer paths.
 const DEPTH_MAX: usize = 4096;
@@ -291,7 +292,7 @@ impl ResticTree<'_> {
 }
 
 impl ForeignTree for ResticTree<'_> {
-    fn next(&mut self, _: Option<&FileContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError> {
+    fn next(&mut self, _: Option<&ForeignContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError> {
         if let Some((node, tree)) = self.root.take() {
             return Ok(Some(self.open_folder(node, tree)));
         }

@@ -82,15 +82,24 @@ struct ConfigJson {
 }
 
 impl ResticFolder {
+    /// Returns an error if the folder is no repository. Needs no password.
+    ///
+    /// # Errors
+    /// [`OpenResticError::NotARepository`].
+    pub fn probe(folder: &Path) -> Result<(), OpenResticError> {
+        if folder.join("config").is_file() && folder.join("keys").is_dir() {
+            return Ok(());
+        }
+        Err(OpenResticError::NotARepository { path: folder.into() })
+    }
+
     /// Opens the repository in a folder. Nothing is written there, not even a lock.
     ///
     /// # Errors
     /// [`OpenResticError`]. A damaged index is no error: its blobs are found in their packs.
     pub fn open(folder: &Path, password: &[u8]) -> Result<Self, OpenResticError> {
         let config = folder.join("config");
-        if !config.is_file() || !folder.join("keys").is_dir() {
-            return Err(OpenResticError::NotARepository { path: folder.into() });
-        }
+        Self::probe(folder)?;
         let key = master_key(folder, password)?;
         let damaged = |reason: String| OpenResticError::Damaged { path: config.clone(), reason };
         let sealed = read_file(&config, SMALL_FILE_BYTES_MAX)

@@ -5,10 +5,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use varve_archive::{Node, NodeKind};
-use varve_image::{DeviceNumber, FileTime, Xattr};
+use varve_image::{FileTime, Xattr};
 
 use super::go_text::unquote;
 use super::restic_id::ResticId;
+use crate::device_number::device_number;
 
 /// Bits of a mode, as Go numbers them.
 const GO_SETUID: u32 = 1 << 23;
@@ -155,18 +156,11 @@ pub(super) fn time(text: &str) -> Option<FileTime> {
     Some(FileTime::new(seconds, u32::try_from(nanoseconds.rem_euclid(SECOND)).ok()?))
 }
 
-/// The two parts of a device number of Linux.
-fn device_number(device: u64) -> DeviceNumber {
-    let bits = |shift: u32, mask: u64| u32::try_from(device >> shift & mask).unwrap_or(0);
-    DeviceNumber {
-        major: bits(8, 0xfff) | bits(32, 0xffff_f000),
-        minor: bits(0, 0xff) | bits(12, 0xffff_ff00),
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod tests {
+    use varve_image::DeviceNumber;
+
     use super::*;
 
     fn one(json: &str) -> ResticNode {

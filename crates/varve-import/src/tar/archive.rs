@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
-use varve_archive::folder::{DescriptionError, FileContents, StoredContent, TreeStep};
+use varve_archive::folder::{DescriptionError, StoredContent, TreeStep};
 use varve_archive::{Node, NodeKind, NodeProblem};
 use varve_image::FileTime;
 use varve_world::Timestamp;
 
 use super::entries::{TarEntries, TarEntry, TarKind, TarPiece};
 use crate::dated_name::time_in_name;
-use crate::foreign::{ForeignArchive, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
 use crate::sorted_tree::{SortedTree, TreePathError, TreeSteps};
 
 const READ_BYTES: usize = 1 << 20;
@@ -111,7 +111,10 @@ struct TarTree {
 const LOST_COUNT_MAX: usize = 1000;
 
 impl ForeignTree for TarTree {
-    fn next(&mut self, contents: Option<&FileContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError> {
+    fn next(
+        &mut self,
+        contents: Option<&ForeignContents<'_>>,
+    ) -> Result<Option<ForeignStep>, DescriptionError> {
         let Some(contents) = contents else { return Ok(None) };
         if let Some(stream) = self.stream.take() {
             let tree = self.read(stream, contents)?;
@@ -134,7 +137,7 @@ impl TarTree {
     fn read(
         &mut self,
         stream: TarStream,
-        contents: &FileContents<'_>,
+        contents: &ForeignContents<'_>,
     ) -> Result<SortedTree, DescriptionError> {
         let mut entries = TarEntries::new(BufReader::with_capacity(READ_BYTES, stream));
         let mut tree = SortedTree::default();
@@ -177,7 +180,7 @@ impl TarTree {
         entry: TarEntry,
         number: u64,
         tree: &mut SortedTree,
-        contents: &FileContents<'_>,
+        contents: &ForeignContents<'_>,
     ) -> Result<(), AddError> {
         let TarEntry { path, kind, mode, uid, gid, mtime, xattrs, has_text_acl, .. } = entry;
         let mut node = Node::new(Vec::new(), NodeKind::File);
@@ -204,7 +207,7 @@ impl TarTree {
                 node = first.clone();
             }
             TarKind::File => {
-                let stored = contents.put(&mut |sink| {
+                let stored = contents.put(None, &mut |sink| {
                     while let Some(piece) = entries.next_piece()? {
                         match piece {
                             TarPiece::Bytes(bytes) => sink.write(bytes)?,

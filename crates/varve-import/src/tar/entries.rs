@@ -109,6 +109,12 @@ impl<R: Read> TarEntries<R> {
         }
     }
 
+    /// The stream, at the place up to which it was read.
+    #[must_use]
+    pub fn into_inner(self) -> R {
+        self.stream
+    }
+
     /// The next entry; `None` at the end of the archive. The data of the entry before is skipped if
     /// it was not read.
     ///

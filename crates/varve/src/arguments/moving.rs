@@ -1,5 +1,6 @@
 //! The arguments of `varve import`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
@@ -18,6 +19,7 @@ roots of archives are printed, as vac and vbackup printed them, in case they wer
 
 Examples:
   varve import restic /srv/restic-repository
+  varve import borg /srv/borg-repository
   varve import rsnapshot /backup/rsnapshot --by-mtime --name server
   varve import tar home-2026-05-01.tar
   varve -s /backup/store init --score sha1
@@ -37,6 +39,19 @@ If a part of the repository is damaged, the rest is imported: the files that can
 Examples:
   varve import restic /srv/restic-repository
   varve import restic /srv/restic-repository --host web1 --name web1 --dry-run";
+
+pub const BORG_HELP: &str = "\
+The repository is a folder, or a place at a server in borg's own form. It is read by borg 1 itself, which must be installed, and which \
+keeps its own lock while it reads. The passphrase is that of borg: BORG_PASSPHRASE or BORG_PASSCOMMAND, else it is asked for.
+
+An archive becomes a snapshot with the time of the archive. If borg was called with one folder, the snapshot is one of that folder. \
+Otherwise the name of the series is the name of the archive without its date, and the paths are those of borg.
+
+A file whose chunks an earlier snapshot has is linked, not read.
+
+Examples:
+  varve import borg /srv/borg-repository
+  varve import borg ssh://backup@vault.example/./borg --archives 'web1-*' --name web1";
 
 pub const RSNAPSHOT_HELP: &str = "\
 Each folder in DIR is a snapshot: the folders of rsnapshot, of rsync with --link-dest, of Back In Time and of other programs that keep \
@@ -80,6 +95,9 @@ pub enum ImportCommand {
     /// Import the snapshots of a repository of rustic
     #[command(after_help = RESTIC_HELP)]
     Rustic(ImportResticArgs),
+    /// Import the archives of a repository of borg 1
+    #[command(after_help = BORG_HELP)]
+    Borg(ImportBorgArgs),
     /// Import folders of hard links, such as those of rsnapshot
     #[command(after_help = RSNAPSHOT_HELP)]
     Rsnapshot(ImportLinkTreesArgs),
@@ -129,6 +147,24 @@ pub struct ImportResticArgs {
     /// Import the snapshots of this path only; may be given several times
     #[arg(long, value_name = "PATH")]
     pub path: Vec<String>,
+
+    #[command(flatten)]
+    pub imported: ImportedArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ImportBorgArgs {
+    /// The folder of the repository, or user@host:path, or an ssh:// URL
+    #[arg(value_name = "REPOSITORY", value_hint = ValueHint::DirPath)]
+    pub repository: OsString,
+
+    /// Import only archives whose names match this pattern of borg, such as 'web1-*'
+    #[arg(long, value_name = "PATTERN")]
+    pub archives: Option<String>,
+
+    /// Import the archives of this host only; may be given several times
+    #[arg(long, value_name = "HOST")]
+    pub host: Vec<String>,
 
     #[command(flatten)]
     pub imported: ImportedArgs,

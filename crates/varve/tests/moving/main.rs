@@ -6,6 +6,7 @@
 #[path = "../harness/sandbox/mod.rs"]
 mod sandbox;
 
+mod borg;
 mod changing_folder;
 mod restic;
 mod rsnapshot;

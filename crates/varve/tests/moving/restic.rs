@@ -14,7 +14,14 @@ struct Restic<'a> {
     sandbox: &'a Sandbox,
 }
 
-impl Restic<'_> {
+impl<'a> Restic<'a> {
+    /// Makes an empty repository.
+    fn with_repository(sandbox: &'a Sandbox) -> Self {
+        let restic = Self { sandbox };
+        restic.ok(&["init"]);
+        restic
+    }
+
     fn repository(&self) -> PathBuf {
         self.sandbox.path("repository")
     }
@@ -67,15 +74,16 @@ fn imported(sandbox: &Sandbox, id: &str) -> String {
     found.unwrap_or_else(|| panic!("{tag} was not imported"))["id"].as_str().unwrap().to_owned()
 }
 
+/// A sandbox for a repository that is not made yet; `None` if a program is missing.
+fn sandbox() -> Option<Sandbox> {
+    has_all(&PROGRAMS).then(Sandbox::encrypted)
+}
+
 #[test]
 fn every_day_is_what_restic_restores() {
-    if !has_all(&PROGRAMS) {
-        return;
-    }
-    let sandbox = Sandbox::encrypted();
-    let restic = Restic { sandbox: &sandbox };
+    let Some(sandbox) = sandbox() else { return };
+    let restic = Restic::with_repository(&sandbox);
     let home = sandbox.path("home");
-    restic.ok(&["init"]);
     make(&home);
     for day in 0..DAYS {
         if day > 0 {
@@ -125,13 +133,9 @@ fn every_day_is_what_restic_restores() {
 /// A snapshot of our own continues the imported ones, and reads no unchanged file.
 #[test]
 fn a_snapshot_continues_the_imported_ones() {
-    if !has_all(&PROGRAMS) {
-        return;
-    }
-    let sandbox = Sandbox::encrypted();
-    let restic = Restic { sandbox: &sandbox };
+    let Some(sandbox) = sandbox() else { return };
+    let restic = Restic::with_repository(&sandbox);
     let home = sandbox.path("home");
-    restic.ok(&["init"]);
     make(&home);
     restic.ok(&["backup", &text(home.clone()), "--time", "2099-01-01 00:00:00"]);
     restic.imports(&[]);
@@ -147,12 +151,8 @@ fn a_snapshot_continues_the_imported_ones() {
 /// Twelve sources of the same files: each content is read once.
 #[test]
 fn equal_files_of_several_sources_are_read_once() {
-    if !has_all(&PROGRAMS) {
-        return;
-    }
-    let sandbox = Sandbox::encrypted();
-    let restic = Restic { sandbox: &sandbox };
-    restic.ok(&["init"]);
+    let Some(sandbox) = sandbox() else { return };
+    let restic = Restic::with_repository(&sandbox);
     for source in 0..12 {
         let folder = sandbox.path(&format!("source-{source}"));
         fs::create_dir(&folder).unwrap();
@@ -171,12 +171,8 @@ fn equal_files_of_several_sources_are_read_once() {
 
 #[test]
 fn damage_costs_only_the_files_that_need_it() {
-    if !has_all(&PROGRAMS) {
-        return;
-    }
-    let sandbox = Sandbox::encrypted();
-    let restic = Restic { sandbox: &sandbox };
-    restic.ok(&["init"]);
+    let Some(sandbox) = sandbox() else { return };
+    let restic = Restic::with_repository(&sandbox);
     let home = sandbox.path("home");
     fs::create_dir(&home).unwrap();
     fs::write(home.join("whole"), noise(1, 100_000)).unwrap();
@@ -213,21 +209,16 @@ fn damage_costs_only_the_files_that_need_it() {
 
 #[test]
 fn a_wrong_password_or_folder_is_refused() {
-    if !has_all(&PROGRAMS) {
-        return;
-    }
-    let sandbox = Sandbox::encrypted();
-    let restic = Restic { sandbox: &sandbox };
-    restic.ok(&["init"]);
+    let Some(sandbox) = sandbox() else { return };
+    let restic = Restic::with_repository(&sandbox);
     let mut command = sandbox.command();
     command.env("RESTIC_PASSWORD", "wrong").args(["import", "restic"]).arg(restic.repository());
     let run = crate::sandbox::Run::new(command.output().unwrap());
     assert_eq!(run.code, Some(1));
     assert!(run.stderr.contains("password"), "{}", run.stderr);
-    let mut command = sandbox.command();
-    command.env("RESTIC_PASSWORD", PASSWORD).args(["import", "restic"]).arg(sandbox.path(""));
-    let run = crate::sandbox::Run::new(command.output().unwrap());
-    assert!(run.stderr.contains("not a repository"), "{}", run.stderr);
+    // Without a password, it is not asked for.
+    let told = sandbox.fails(1, ["import", "restic", &sandbox.arg("")]);
+    assert!(told.contains("not a repository") && !told.contains("password"), "{told}");
 }
 
 fn packs(repository: &Path) -> Vec<PathBuf> {

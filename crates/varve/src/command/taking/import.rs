@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::folder::{ArchiveFolderError, Watch};
 use varve_archive::{Problem, TakeError};
-use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter};
+use varve_import::borg::{BorgArchive, BorgError, BorgFilter, BorgProgram, BorgRestore, OpenBorgError};
+use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter, ResticFolder};
 use varve_import::tar::{OpenTarError, TarArchive};
 use varve_import::{
     ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenLinkTreesError, OwnRestore,
@@ -19,7 +20,8 @@ use super::import_check::ImportCheck;
 use super::report::as_line;
 use super::venti_arenas;
 use crate::arguments::{
-    ImportArgs, ImportCommand, ImportLinkTreesArgs, ImportResticArgs, ImportTarArgs, ImportedArgs,
+    ImportArgs, ImportBorgArgs, ImportCommand, ImportLinkTreesArgs, ImportResticArgs, ImportTarArgs,
+    ImportedArgs,
 };
 use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
@@ -30,6 +32,7 @@ use crate::{complaint, moment, say, show};
 
 const NAME_IT: &str = "give another name with --name";
 const GIVE_A_TIME: &str = "give the time with --time, or take the modification time with --by-mtime";
+const INSTALL_BORG: &str = "install borg 1, such as the package borgbackup: it reads its repositories itself";
 const BY_MTIME: &str = "--by-mtime takes the modification times of the folders, which rsnapshot sets";
 
 pub fn run(invocation: &Invocation, args: &ImportArgs) -> Result<CommandOutcome> {
@@ -37,21 +40,18 @@ pub fn run(invocation: &Invocation, args: &ImportArgs) -> Result<CommandOutcome>
         None => venti_arenas::run(invocation, &args.venti_arenas),
         Some(ImportCommand::Restic(args)) => restic(invocation, "restic", args),
         Some(ImportCommand::Rustic(args)) => restic(invocation, "rustic", args),
+        Some(ImportCommand::Borg(args)) => borg(invocation, args),
         Some(ImportCommand::Rsnapshot(args)) => link_trees(invocation, args),
         Some(ImportCommand::Tar(args)) => tar(invocation, args),
     }
 }
 
 fn restic(invocation: &Invocation, kind: &'static str, args: &ImportResticArgs) -> Result<CommandOutcome> {
+    ResticFolder::probe(&args.repository).map_err(not_of_restic)?;
     let password = restic_password(invocation, args)?;
     let filter = ResticFilter { hosts: args.host.clone(), paths: args.path.clone() };
     let opened = ResticArchive::open(kind, &args.repository, password.as_bytes(), &filter);
-    let repository = opened.map_err(|error| match error {
-        error @ OpenResticError::NotARepository { .. } => {
-            Hinted::new(error, "a repository on a server is mounted first, or copied").into()
-        }
-        error => anyhow::Error::from(error),
-    })?;
+    let repository = opened.map_err(not_of_restic)?;
     let mut outcome = CommandOutcome::Done;
     for problem in repository.problems() {
         remark!("varve: {}: {}", show::name(problem.path.as_os_str().as_encoded_bytes()), problem.reason);
@@ -59,6 +59,15 @@ fn restic(invocation: &Invocation, kind: &'static str, args: &ImportResticArgs) 
     }
     let own = ResticProgram { archive: &repository, repository: args.repository.clone(), password };
     Ok(outcome.max(import(invocation, &args.imported, &repository, Some(&own))?))
+}
+
+fn not_of_restic(error: OpenResticError) -> anyhow::Error {
+    match error {
+        error @ OpenResticError::NotARepository { .. } => {
+            Hinted::new(error, "a repository on a server is mounted first, or copied").into()
+        }
+        error => anyhow::Error::from(error),
+    }
 }
 
 /// The password of a repository, from the places in which restic looks for it.
@@ -77,6 +86,40 @@ fn restic_password(invocation: &Invocation, args: &ImportResticArgs) -> Result<Z
         bail!(UsageError(text.into()));
     }
     Ok(rpassword::prompt_password("Password of the repository: ").map(Zeroizing::new)?)
+}
+
+fn borg(invocation: &Invocation, args: &ImportBorgArgs) -> Result<CommandOutcome> {
+    BorgArchive::probe(&args.repository).map_err(|error| {
+        Hinted::new(error, "a repository at a server is user@host:path, or an ssh:// URL")
+    })?;
+    let passphrase = borg_passphrase(invocation)?;
+    let program = BorgProgram::new(&args.repository, passphrase).map_err(|error| match error {
+        error @ BorgError::NotInstalled => Hinted::new(error, INSTALL_BORG).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    let filter = BorgFilter { names: args.archives.clone(), hosts: args.host.clone() };
+    let opened = BorgArchive::open(program, &filter, args.imported.name.as_deref());
+    let archive = opened.map_err(|error| match error {
+        error @ OpenBorgError::Borg(BorgError::Failed { .. }) => {
+            Hinted::new(error, "the passphrase is BORG_PASSPHRASE, or the output of BORG_PASSCOMMAND").into()
+        }
+        error => anyhow::Error::from(error),
+    })?;
+    import(invocation, &args.imported, &archive, Some(&BorgRestore { archive: &archive }))
+}
+
+/// The passphrase of a repository; `None` if borg finds it in its environment.
+fn borg_passphrase(invocation: &Invocation) -> Result<Option<Zeroizing<String>>> {
+    let is_set = |variable: &str| std::env::var_os(variable).is_some();
+    if is_set("BORG_PASSPHRASE") || is_set("BORG_PASSCOMMAND") {
+        return Ok(None);
+    }
+    if !invocation.asks || !std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+        // borg must not ask at the terminal, once for each archive.
+        return Ok(Some(Zeroizing::default()));
+    }
+    let prompt = "Passphrase of the repository (empty if it has none): ";
+    Ok(Some(rpassword::prompt_password(prompt).map(Zeroizing::new)?))
 }
 
 fn link_trees(invocation: &Invocation, args: &ImportLinkTreesArgs) -> Result<CommandOutcome> {
