@@ -8,6 +8,7 @@ pub use source::open_secret_file;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ use crate::user_interface::UserInterface;
 pub const PASSPHRASE_VARIABLE: &str = "VARVE_PASSPHRASE";
 const FROM_PASSPHRASE: &str = "VARVE_FROM_PASSPHRASE";
 const NEW_PASSPHRASE: &str = "VARVE_NEW_PASSPHRASE";
+/// A program that asks a person for another passphrase needs its time.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(120);
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The number of times that a passphrase is asked for.
@@ -128,7 +131,7 @@ impl SecretFinder {
             return Ok(Secret::Passphrase(known.clone()));
         }
         let secret = match (&self.options.passphrase_command, std::env::var(PASSPHRASE_VARIABLE)) {
-            (Some(command), _) => source::passphrase_of_command(command)?,
+            (Some(command), _) => source::passphrase_of_command(command, COMMAND_PATIENCE)?,
             (None, Ok(passphrase)) => return Ok(Secret::Passphrase(Zeroizing::new(passphrase))),
             (None, Err(_)) if !self.frontend.can_ask() => return Err(KeyError::Missing.into()),
             (None, Err(_)) => ask(self.frontend.as_ref(), prompt, asked)?,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use varve_archive::Archive;
 use varve_block::BlockStore;
-use varve_remote::{Target, VentiStore};
+use varve_remote::{Pace, Target, VentiStore};
 use varve_store::{Encryption, Keyring, Secret, Store, StoreAccess, WithheldError, remove_stale_leases};
 use varve_venti::Address;
 use varve_world::{Clock, RealClock, Storage, Timestamp, World};
@@ -349,18 +349,12 @@ impl CommandSession {
 
 /// Replicas and servers.
 impl CommandSession {
-    /// Opens the target that `text` names, a folder or a URL. `bytes_per_second` limits the upload
-    /// rate.
+    /// Opens the target that `text` names, a folder or a URL. `up` is the pace of uploads.
     ///
     /// # Errors
     /// When the text names no target, or the target cannot be reached.
-    pub fn target(
-        &self,
-        text: &str,
-        named_by: NamedBy,
-        bytes_per_second: Option<u64>,
-    ) -> Result<Arc<dyn Target>> {
-        target::open(text, named_by, bytes_per_second, self.frontend.as_ref())
+    pub fn target(&self, text: &str, named_by: NamedBy, up: Option<Arc<Pace>>) -> Result<Arc<dyn Target>> {
+        target::open(text, named_by, up, self.frontend.as_ref())
     }
 
     /// Opens a target for a reader that has other places to turn to: each call tries once.

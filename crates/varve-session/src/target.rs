@@ -94,15 +94,13 @@ fn url_meant(text: &str) -> Option<String> {
     }
 }
 
-/// Opens the target that `text` names, a folder or a URL. `bytes_per_second` limits the upload
-/// rate.
+/// Opens the target that `text` names, a folder or a URL. `up` is the pace of uploads.
 pub(crate) fn open(
     text: &str,
     named_by: NamedBy,
-    bytes_per_second: Option<u64>,
+    up: Option<Arc<Pace>>,
     frontend: &dyn UserInterface,
 ) -> Result<Arc<dyn Target>> {
-    let up = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
     let is_over = Some(frontend.is_interrupted());
     open_with(text, named_by, OpenOptions { up, is_over, ..OpenOptions::from_environment() }, frontend)
 }

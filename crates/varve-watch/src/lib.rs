@@ -42,3 +42,4 @@ pub use timing::due::{Dueness, JobHistory, back_off, due};
 pub use timing::every::{Every, ParseEveryError};
 pub use timing::span::{ParseTimeSpanError, age, parse_time_span, show_time_span};
 pub use timing::timetable::{Period, Timetable, spread_offset};
+pub use timing::upload::{ParseUploadError, UploadRate, UploadRates};

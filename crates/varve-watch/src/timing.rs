@@ -5,3 +5,4 @@ pub mod due;
 pub mod every;
 pub mod span;
 pub mod timetable;
+pub mod upload;

@@ -1,12 +1,14 @@
 //! Reads secrets from files and programs.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zeroize::Zeroizing;
 
 use crate::failure::UsageError;
@@ -14,6 +16,8 @@ use crate::hinted::Hinted;
 
 /// Upper bound on the length of a passphrase.
 const PASSPHRASE_BYTES_MAX: u64 = 64 << 10;
+/// The time between two looks at a program.
+const LOOK: Duration = Duration::from_millis(5);
 /// The permission bits of group and others.
 const OF_OTHERS: u32 = 0o077;
 
@@ -49,8 +53,8 @@ pub(super) fn passphrase_file(path: &Path) -> Result<Zeroizing<String>> {
 }
 
 /// Reads the passphrase that a program prints. The program runs without a shell, and with an empty
-/// standard input.
-pub(super) fn passphrase_of_command(line: &str) -> Result<Zeroizing<String>> {
+/// standard input. It is ended when its time is over.
+pub(super) fn passphrase_of_command(line: &str, patience: Duration) -> Result<Zeroizing<String>> {
     let words = split(line).map_err(|wrong| UsageError(format!("--passphrase-command: {wrong}")))?;
     let Some((program, arguments)) = words.split_first() else {
         bail!(UsageError("--passphrase-command is empty".into()));
@@ -62,14 +66,56 @@ pub(super) fn passphrase_of_command(line: &str) -> Result<Zeroizing<String>> {
         .stdout(Stdio::piped())
         .spawn()
         .with_context(context)?;
-    let output = child.stdout.take().map(read_all).transpose();
+    let until = now() + patience;
+    let output = child.stdout.take().map(|output| read_all(ReadUntil { output, until })).transpose();
     // The pipe is closed now, so a program that still prints ends, too.
-    let status = child.wait().with_context(context)?;
+    let status = wait_until(&mut child, until).with_context(context)?;
+    let Some(status) = status else {
+        let seconds = patience.as_secs_f64();
+        return Err(anyhow!("it has not ended within {seconds} s, and was ended")).with_context(context);
+    };
     let bytes = output.with_context(context)?.unwrap_or_default();
     if !status.success() {
-        return Err(anyhow::anyhow!("it failed: {status}")).with_context(context);
+        return Err(anyhow!("it failed: {status}")).with_context(context);
     }
     one_line(&bytes).with_context(context)
+}
+
+#[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Waits for the end of a program. Returns `None` if it had to be ended.
+fn wait_until(child: &mut Child, until: Instant) -> io::Result<Option<ExitStatus>> {
+    while now() < until {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
+        std::thread::sleep(LOOK);
+    }
+    let _ = child.kill();
+    child.wait().map(|_| None)
+}
+
+/// The output of a program, up to a moment. After it, the output has ended.
+struct ReadUntil {
+    output: ChildStdout,
+    until: Instant,
+}
+
+impl Read for ReadUntil {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let rest = self.until.saturating_duration_since(now());
+        let timeout = Timespec::try_from(rest).map_err(io::Error::other)?;
+        let mut waited = [PollFd::new(&self.output, PollFlags::IN)];
+        match poll(&mut waited, Some(&timeout)) {
+            Ok(0) => Ok(0),
+            Ok(_) => self.output.read(into),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 fn read_all(from: impl Read) -> Result<Zeroizing<Vec<u8>>> {
@@ -145,6 +191,19 @@ mod tests {
         for wrong in ["'a", "a \"", "a\\"] {
             assert!(split(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_ended() {
+        let begun = now();
+        for line in ["sleep 60", "sh -c 'echo open; exec sleep 60'", "sh -c 'exec >&-; exec sleep 60'"] {
+            let error = passphrase_of_command(line, Duration::from_millis(300)).unwrap_err();
+            let text = format!("{error:#}");
+            assert!(text.contains("it has not ended within 0.3 s"), "{line}: {text}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        let passphrase = passphrase_of_command("echo open sesame", Duration::from_secs(60)).unwrap();
+        assert_eq!(*passphrase, "open sesame");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::secrets::StoreKey;
 use crate::promise::PromiseLimits;
 use crate::timing::conditions::RunConditions;
 use crate::timing::every::Every;
+use crate::timing::upload::UploadRates;
 
 /// The settings of a machine's daily work: `varve.toml` with `conf.d/*.toml`.
 #[derive(Debug, Clone)]
@@ -118,6 +119,8 @@ pub struct ConfiguredReplica {
     /// The folder or URL of the target.
     pub at: String,
     pub trigger: ReplicaTrigger,
+    /// The limit of the upload rate; `None` if none is set.
+    pub upload: Option<UploadRates>,
     pub spread: Duration,
     pub conditions: RunConditions,
 }

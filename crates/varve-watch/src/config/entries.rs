@@ -20,6 +20,7 @@ use super::tree::{Item, ItemTable, Located};
 use crate::promise::PromiseLimits;
 use crate::timing::conditions::{PowerNeed, RunConditions, parse_load};
 use crate::timing::every::Every;
+use crate::timing::upload::UploadRates;
 
 const WAIT: Duration = Duration::from_secs(2 * 3_600);
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
@@ -70,6 +71,7 @@ struct Defaults {
     only_when: OnlyWhen,
     at_the_latest: Option<Duration>,
     keep: Option<Vec<(&'static str, String)>>,
+    upload: Option<UploadRates>,
     exclude_caches: Option<bool>,
     snapshot_within: Option<Duration>,
 }
@@ -174,6 +176,7 @@ fn read_defaults(
         only_when,
         at_the_latest: reader.span("at-the-latest").map(|found| found.value),
         keep: read_keep(&mut reader),
+        upload: read_upload(&mut reader),
         exclude_caches: reader.flag("exclude-caches"),
         snapshot_within: reader.span("snapshot-within").map(|found| found.value),
     };
@@ -505,12 +508,49 @@ fn read_replica(
         (None, _) => read_every(place, &format!("replica.{name}"), table, defaults, &mut reader)
             .map(ReplicaTrigger::Every),
     };
+    let upload = read_upload(&mut reader).or(defaults.upload.clone());
     let (spread, conditions) = read_conditions(&mut reader, defaults);
     if let Some(ReplicaTrigger::Every(every)) = &trigger {
         check_spread(every, spread, place, &mut reader);
     }
     reader.finish();
-    Some(ConfiguredReplica { place: place.clone(), of: of?, at: at?, trigger: trigger?, spread, conditions })
+    Some(ConfiguredReplica {
+        place: place.clone(),
+        of: of?,
+        at: at?,
+        trigger: trigger?,
+        upload,
+        spread,
+        conditions,
+    })
+}
+
+/// Reads `upload`: a rate, or a table of times of the week with their rates.
+fn read_upload(reader: &mut TableReader<'_>) -> Option<UploadRates> {
+    let Located { place, value } = reader.item("upload")?.clone();
+    let read = match &value {
+        Item::Text(text) => text.parse(),
+        Item::Table(table) => {
+            let mut pairs = Vec::new();
+            for (period, rate) in table {
+                match &rate.value {
+                    Item::Text(text) => pairs.push((period.as_str(), text.as_str())),
+                    other => {
+                        let kind = other.kind();
+                        reader.faults().add(&rate.place, format!("{period:?} is {kind}, but must be a rate"));
+                        return None;
+                    }
+                }
+            }
+            UploadRates::new(pairs)
+        }
+        other => {
+            let text = format!("upload is {}, but must be a rate, or a table of rates", other.kind());
+            reader.faults().add(&place, text);
+            return None;
+        }
+    };
+    read.map_err(|error| reader.faults().add(&place, format!("upload: {error}"))).ok()
 }
 
 fn read_care(

@@ -140,7 +140,7 @@ fn parse_times(text: &str) -> Result<Vec<Time>, ParseEveryError> {
     Ok(times)
 }
 
-fn parse_time(text: &str) -> Result<Time, ParseEveryError> {
+pub(super) fn parse_time(text: &str) -> Result<Time, ParseEveryError> {
     let text = text.trim();
     let wrong = || ParseEveryError::Time { text: text.to_owned() };
     let (hour, minute) = text.split_once(':').ok_or_else(wrong)?;
@@ -153,7 +153,7 @@ fn parse_time(text: &str) -> Result<Time, ParseEveryError> {
     Time::new(hour, minute, 0, 0).map_err(|_| wrong())
 }
 
-fn parse_weekdays(text: &str) -> Result<Vec<Weekday>, ParseEveryError> {
+pub(super) fn parse_weekdays(text: &str) -> Result<Vec<Weekday>, ParseEveryError> {
     let place = |text: &str| {
         let found = WEEKDAYS.iter().position(|(name, _)| *name == text.trim());
         found.ok_or_else(|| ParseEveryError::Weekday { text: text.trim().to_owned() })
@@ -174,6 +174,12 @@ fn parse_weekdays(text: &str) -> Result<Vec<Weekday>, ParseEveryError> {
         }
     }
     Ok(WEEKDAYS.iter().zip(is_chosen).filter(|(_, chosen)| *chosen).map(|((_, day), _)| *day).collect())
+}
+
+/// Writes days of the week as [`parse_weekdays`] reads them.
+pub(super) fn show_weekdays(days: &[Weekday]) -> String {
+    let name = |day: &Weekday| WEEKDAYS.iter().find(|(_, known)| known == day).map_or("", |(name, _)| *name);
+    days.iter().map(name).collect::<Vec<_>>().join(",")
 }
 
 fn parse_month_day(text: &str) -> Result<MonthDay, ParseEveryError> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use varve_edition::{PublishedBlockBytes, StoredCompression};
+use varve_watch::UploadRates;
 
 use super::snapshot_filter::SnapshotFilterArgs;
 use super::value::{parse_age, parse_size};
@@ -113,9 +114,12 @@ pub struct PublishArgs {
     #[arg(long, value_name = "AGE", default_value = "14d", requires = "prune", value_parser = parse_age)]
     pub grace: Duration,
 
-    /// The maximum upload rate, in bytes a second
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
-    pub limit_rate: Option<u64>,
+    /// The maximum upload rate, in bytes a second, also by times of the week
+    ///
+    /// Examples are 20M, and "mon..fri 08:00-18:00=2M,else=unlimited". The times are those of this
+    /// machine's zone. Where periods overlap, the lowest rate holds.
+    #[arg(long, value_name = "RATE")]
+    pub limit_rate: Option<UploadRates>,
 
     /// Only print what would be uploaded and removed
     ///

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
+use varve_watch::UploadRates;
 
 use super::value::{parse_age, parse_size};
 
@@ -45,9 +46,12 @@ pub struct ReplicateArgs {
     #[arg(short, long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: u16,
 
-    /// The maximum upload rate, in bytes a second
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
-    pub limit_rate: Option<u64>,
+    /// The maximum upload rate, in bytes a second, also by times of the week
+    ///
+    /// Examples are 20M, and "mon..fri 08:00-18:00=2M,else=unlimited". The times are those of this
+    /// machine's zone. Where periods overlap, the lowest rate holds.
+    #[arg(long, value_name = "RATE")]
+    pub limit_rate: Option<UploadRates>,
 
     /// The maximum size of objects, from 1M to 1G; each job holds one in memory
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_size)]

@@ -21,6 +21,7 @@ mod replica_shrinking;
 pub mod replicate;
 mod replication_run;
 mod transfer_progress;
+mod upload_pace;
 pub mod verify_publication;
 pub mod verify_replica;
 pub mod verify_store;

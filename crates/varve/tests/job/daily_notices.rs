@@ -212,3 +212,88 @@ fn setup_leads_to_a_snapshot_in_two_commands() {
     let wrong = sandbox.fails(2, ["setup", "--answers", "answers", "--config", &sandbox.arg("other.toml")]);
     assert!(wrong.contains("unknown answer folder"), "{wrong}");
 }
+
+#[test]
+fn setup_joins_a_store_that_is_there() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.add_limited_keys();
+    crate::sandbox::write_secret(&sandbox.path("writer"), &fs::read(sandbox.path("writer")).unwrap());
+    fs::create_dir(sandbox.path("home")).unwrap();
+    fs::write(sandbox.path("home/letter"), "dear").unwrap();
+    let config = sandbox.arg("etc/varve.toml");
+    let setup = |key: &str| {
+        let (home, store) = (sandbox.arg("home"), sandbox.store().display().to_string());
+        let answers = format!("folders = [\"{home}\"]\nstore = \"{store}\"\n{key}");
+        fs::write(sandbox.path("answers"), answers).unwrap();
+        sandbox.run(["setup", "--answers", "answers", "--config", &config])
+    };
+    let keys = || sandbox.json(["key", "list"]).len();
+    let before = keys();
+    let refused = setup("");
+    assert_eq!(refused.code, Some(12), "{}", refused.text());
+    assert!(refused.stderr.contains("is a store, and was not joined"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("hint: name its key file: key-file = "), "{}", refused.stderr);
+    fs::write(sandbox.path("other"), [7; 32]).unwrap();
+    crate::sandbox::write_secret(&sandbox.path("other"), &[7; 32]);
+    let wrong = setup(&format!("key-file = \"{}\"\n", sandbox.arg("other")));
+    assert!(wrong.code == Some(12) && wrong.stderr.contains("was not joined"), "{}", wrong.stderr);
+    assert!(!sandbox.path("etc").exists(), "nothing was written");
+
+    let joined = setup(&format!("key-file = \"{}\"\n", sandbox.arg("writer")));
+    assert_eq!(joined.code, Some(0), "{}", joined.stderr);
+    assert!(joined.text().contains("is joined\nNow `varve run` takes"), "{}", joined.text());
+    assert_eq!((keys(), sandbox.path("etc/varve.key").exists()), (before, false), "no key was made");
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(!text.contains("[care]"), "this key may neither read nor forget: {text}");
+    fs::write(&config, format!("state = \"state\"\n{text}")).unwrap();
+    assert_eq!(sandbox.ok(["run", "--config", &config]), "snapshot of home: done\n");
+    assert_eq!(sandbox.ids().len(), 1);
+
+    // This key cannot see the snapshots, but a run remembers what the folder had.
+    fs::remove_file(sandbox.path("home/letter")).unwrap();
+    let status = sandbox.run(["status", "--config", &config]);
+    assert_eq!(status.code, Some(4), "{}", status.text());
+    assert!(status.text().contains("the folder is empty now"), "{}", status.text());
+    let run = sandbox.run(["run", "home", "--config", &config]);
+    assert_eq!(run.code, Some(1), "{}", run.text());
+    assert!(run.stderr.contains("the folder is empty, but its last snapshot has 1 entry"), "{}", run.stderr);
+    assert_eq!(sandbox.ids().len(), 1);
+
+    let nowhere = setup(&format!("key-file = \"{}\"\n", sandbox.arg("writer")));
+    assert!(nowhere.stderr.contains("exists already"), "{}", nowhere.stderr);
+    fs::remove_file(&config).unwrap();
+    fs::write(
+        sandbox.path("answers"),
+        format!("folders = [\"/home\"]\nstore = \"{0}\"\nkey-file = \"{0}\"\n", sandbox.arg("none")),
+    )
+    .unwrap();
+    let none = sandbox.fails(2, ["setup", "--answers", "answers", "--config", &config]);
+    assert!(none.contains("there is no store in "), "{none}");
+}
+
+/// A replica by WebDAV is copied at the rate of its configuration.
+#[test]
+fn an_upload_keeps_the_rate_of_this_time() {
+    let web = crate::daily_sinks::WebSink::start();
+    let sandbox = home("");
+    fs::write(sandbox.path("home/noise"), crate::sandbox::noise(9, 700_000)).unwrap();
+    let replica = |name: &str, upload: &str| {
+        let port = web.port;
+        let at = format!("at = \"webdav+http://127.0.0.1:{port}/{name}\"");
+        configure(&sandbox, &format!("{HOME}[replica.{name}]\n{at}\nupload = {upload}\n"));
+        let begun = Instant::now();
+        let done = daily_ok(&sandbox, &["run"]);
+        assert!(done.contains(&format!("replica {name}: done")), "{done}");
+        begun.elapsed()
+    };
+    replica("free", "{ \"mon..sun 00:00-24:00\" = \"unlimited\", else = \"1K\" }");
+    // A token bucket has a quarter of a second ahead.
+    let slow = replica("slow", "{ \"00:00-24:00\" = \"200K\", else = \"unlimited\" }");
+    assert!(slow > Duration::from_millis(2_800), "700,000 bytes at 200 KiB a second took {slow:?}");
+    configure(
+        &sandbox,
+        &format!("{HOME}[replica.a]\nat = \"/x\"\nupload = {{ \"moon 08:00-09:00\" = \"1M\" }}\n"),
+    );
+    let wrong = sandbox.fails(2, ["config", "check", "varve.toml"]);
+    assert!(wrong.contains("upload: ") && wrong.contains("moon"), "{wrong}");
+}

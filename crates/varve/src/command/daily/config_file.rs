@@ -74,21 +74,28 @@ impl LoadedConfig {
             }
             None => {}
         }
-        let settings = SessionSettings {
-            store: Some(PathBuf::from(&store.at)),
-            key,
-            wait: Duration::ZERO,
-            replica_reads: ReplicaReads::Cached,
-            cache: None,
-            cache_bytes: CACHE_BYTES,
-            roots: None,
-            show_moment: moment::show,
-        };
-        Ok(CommandSession::new(
-            settings,
-            Arc::new(Terminal { quiet: invocation.quiet, asks: invocation.asks }),
-        ))
+        Ok(session_with(invocation, &store.at, key, invocation.asks))
     }
+}
+
+/// Returns the session of a store that no configuration names yet. It asks for nothing.
+pub fn session_at(invocation: &Invocation, store: &str, key_file: Option<&Path>) -> CommandSession {
+    let key = KeyOptions { key_file: key_file.map(Path::to_owned), ..KeyOptions::default() };
+    session_with(invocation, store, key, false)
+}
+
+fn session_with(invocation: &Invocation, store: &str, key: KeyOptions, asks: bool) -> CommandSession {
+    let settings = SessionSettings {
+        store: Some(PathBuf::from(store)),
+        key,
+        wait: Duration::ZERO,
+        replica_reads: ReplicaReads::Cached,
+        cache: None,
+        cache_bytes: CACHE_BYTES,
+        roots: None,
+        show_moment: moment::show,
+    };
+    CommandSession::new(settings, Arc::new(Terminal { quiet: invocation.quiet, asks }))
 }
 
 /// Returns the options of the program for a store.

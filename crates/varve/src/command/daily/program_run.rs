@@ -26,7 +26,8 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 const OTHERS: [&str; 4] =
     ["VARVE_STORE", "VARVE_KEY_FILE", "VARVE_PASSPHRASE_FILE", "VARVE_PASSPHRASE_COMMAND"];
 
-/// Runs this program with `arguments`, as the machine `host`. Calls `take` with each record as soon
+/// Runs this program with `arguments`, as the machine `host`, in the time zone `zone` if there is
+/// one. Calls `take` with each record as soon
 /// as it is printed. Asks `must_end` once a second, and ends the program early if it is so. Returns
 /// the exit status; `None` if a signal ended the program.
 ///
@@ -36,7 +37,7 @@ const OTHERS: [&str; 4] =
 pub fn run(
     state: &StateFolder,
     lock: &RunLock,
-    host: &str,
+    (host, zone): (&str, Option<&str>),
     arguments: &[String],
     mut must_end: impl FnMut() -> bool,
     mut take: impl FnMut(&Value),
@@ -55,6 +56,7 @@ pub fn run(
         command.env_remove(other);
     }
     command.env(HOST_VARIABLE, host);
+    command.envs(zone.map(|zone| ("TZ", zone)));
     signals::watch()?;
     let mut child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
     let mut line = Vec::new();

@@ -511,7 +511,9 @@ impl DailyRun<'_> {
 
     fn replicate(&self, job: &DailyJob<'_>) -> Result<JobEnd> {
         let replica = job.replica.context("a replication has a replica")?;
-        self.program(job, &["replicate".to_owned(), "--".to_owned(), replica.at.clone()])
+        let rates = replica.upload.as_ref().map(|rates| format!("--limit-rate={rates}"));
+        let head = std::iter::once("replicate".to_owned()).chain(rates);
+        self.program(job, &head.chain(["--".to_owned(), replica.at.clone()]).collect::<Vec<_>>())
     }
 
     fn verify(&self, job: &DailyJob<'_>) -> Result<JobEnd> {
@@ -613,6 +615,9 @@ impl DailyRun<'_> {
         let all = [store_options(job.store)?, arguments.to_vec()].concat();
         let mut end = JobEnd::new();
         let mut obstacle = None;
+        // The times of upload rates are those of the configuration.
+        let zone = self.loaded.config.zone.as_ref().and_then(|zone| zone.iana_name());
+        let zone = zone.filter(|_| job.kind == JobKind::Replicate);
         let mut asked_count = 0_u32;
         let must_end = || {
             // A job that is too late to be postponed is not ended either.
@@ -626,7 +631,7 @@ impl DailyRun<'_> {
             obstacle.is_some()
         };
         let status =
-            program_run::run(&self.state, &self.lock, &self.loaded.host, &all, must_end, |record| {
+            program_run::run(&self.state, &self.lock, (&self.loaded.host, zone), &all, must_end, |record| {
                 self.take_record(record, &mut end);
             })?;
         end.outcome = match status.and_then(|status| u8::try_from(status).ok()) {

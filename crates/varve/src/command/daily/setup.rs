@@ -1,4 +1,5 @@
-//! `varve setup`: asks five questions, writes a configuration and makes its store.
+//! `varve setup`: asks five questions, writes a configuration, and makes its store or joins one
+//! that is there.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -10,6 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 use varve_session::{Hinted, UsageError};
+use varve_store::{Permission, Role};
 use varve_watch::{ConfigText, DailyConfig};
 use varve_world::{Random, RealRandom};
 
@@ -24,6 +26,8 @@ const KEY_BYTES: usize = 32;
 const UNITS: &str = "/usr/lib/systemd";
 /// A longer file holds no answers.
 const ANSWERS_BYTES_MAX: u64 = 1 << 20;
+/// The answer about a store that exists.
+const KEY_FILE: &str = "key-file";
 const QUESTIONS: [(&str, &str, &str); 5] = [
     ("folders", "Which folders are archived? (separated by commas)", ""),
     ("store", "In which folder is the archive kept, on another disk if possible?", ""),
@@ -40,6 +44,17 @@ struct Answers {
     every: String,
     replica: String,
     notify: String,
+    /// The key file of a store that exists; empty for a new one.
+    key_file: String,
+}
+
+/// The store of a new configuration.
+enum SetupStore {
+    /// It is made, with a key of its own.
+    New,
+    /// It exists, and opens with this key file, or without any. The role of the key decides about
+    /// the care for the store.
+    Joined { key_file: Option<PathBuf>, role: Role },
 }
 
 pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> {
@@ -57,7 +72,8 @@ pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> 
     };
     let folder = file.parent().context("the configuration has no folder")?;
     let key = folder.join("varve.key");
-    let text = config_text(&answers);
+    let store = SetupStore::find(invocation, &answers)?;
+    let text = config_text(&answers, &store);
     let as_read = ConfigText { name: file.display().to_string(), text: text.clone() };
     DailyConfig::read(&[as_read], folder).map_err(|error| UsageError(error.to_string()))?;
     DirBuilder::new()
@@ -65,6 +81,14 @@ pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> 
         .mode(0o700)
         .create(folder)
         .with_context(|| folder.display().to_string())?;
+    if let SetupStore::Joined { .. } = store {
+        write_new(&file, text.as_bytes())?;
+        if !invocation.quiet {
+            say!("{} is written, and the store {} is joined", file.display(), answers.store);
+            say!("Now `varve run` takes the first snapshot. {}", next_ones(Path::new(UNITS)));
+        }
+        return Ok(CommandOutcome::Done);
+    }
     write_key(&key)?;
     let program = |arguments: &[&str]| program(&answers.store, &key, arguments);
     // If something fails from here on, the same command may be run again: nothing refers to the key
@@ -81,6 +105,44 @@ pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> 
         say!("\nNow `varve run` takes the first snapshot. {}", next_ones(Path::new(UNITS)));
     }
     Ok(CommandOutcome::Done)
+}
+
+impl SetupStore {
+    /// Looks whether there is a store, and opens it.
+    fn find(invocation: &Invocation, answers: &Answers) -> Result<Self> {
+        let key_file = Some(answers.key_file.as_str()).filter(|file| !file.is_empty()).map(PathBuf::from);
+        if !is_store(&answers.store) {
+            if key_file.is_some() {
+                bail!(UsageError(format!(
+                    "there is no store in {}: key-file is only for a store that exists",
+                    answers.store
+                )));
+            }
+            return Ok(Self::New);
+        }
+        let session = config_file::session_at(invocation, &answers.store, key_file.as_deref());
+        let opened =
+            session.check().with_context(|| format!("{} is a store, and was not joined", answers.store));
+        match opened {
+            Ok(archive) => Ok(Self::Joined { key_file, role: archive.store().role() }),
+            Err(error) if key_file.is_none() => {
+                Err(Hinted::new(error, "name its key file: key-file = \"/etc/varve/varve.key\"").into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn allows(&self, permission: Permission) -> bool {
+        match self {
+            Self::New => true,
+            Self::Joined { role, .. } => role.allows(permission),
+        }
+    }
+}
+
+/// Reports whether a folder holds a store.
+fn is_store(folder: &str) -> bool {
+    Path::new(folder).join("config.toml").is_file()
 }
 
 /// Says how the snapshots after the first one are taken. The package for Debian has a timer.
@@ -139,6 +201,11 @@ fn ask() -> Result<Answers> {
             _ => answer.into(),
         };
         answers.set(key, &value)?;
+        if key == "store" && is_store(answer) {
+            eprint_question("A store is there, and is joined. Which file has its key? ")?;
+            let line = lines.next().context("the input has ended")??;
+            answers.key_file = line.trim().to_owned();
+        }
     }
     answers.checked()
 }
@@ -177,8 +244,9 @@ impl Answers {
             "every" => self.every = text()?,
             "replica" => self.replica = text()?,
             "notify" => self.notify = text()?,
+            KEY_FILE => self.key_file = text()?,
             _ => {
-                let known: Vec<_> = QUESTIONS.iter().map(|(key, ..)| *key).collect();
+                let known: Vec<_> = QUESTIONS.iter().map(|(key, ..)| *key).chain([KEY_FILE]).collect();
                 bail!("unknown answer {key}: known are {}", known.join(", "));
             }
         }
@@ -199,20 +267,33 @@ impl Answers {
                 "the store is a folder with an absolute path: store = \"/backup/store\"".into()
             ));
         }
+        if !self.key_file.is_empty() && !Path::new(&self.key_file).is_absolute() {
+            bail!(UsageError(format!("the key file {} is not an absolute path", self.key_file)));
+        }
         Ok(self)
     }
 }
 
 /// Returns the configuration for these answers.
-fn config_text(answers: &Answers) -> String {
+fn config_text(answers: &Answers, store: &SetupStore) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
+    let key = match store {
+        SetupStore::New => "key-file = \"varve.key\"\n".to_owned(),
+        SetupStore::Joined { key_file: Some(file), .. } => {
+            format!("key-file = {}\n", quoted(&file.to_string_lossy()))
+        }
+        SetupStore::Joined { key_file: None, .. } => String::new(),
+    };
     let mut text = format!(
         "# docs/guide/daily.md explains this file; `varve config check` says what it means.\n\
-         [store.main]\nat = {}\nkey-file = \"varve.key\"\n\n[defaults]\nevery = {}\n\
-         keep = {{ daily = 30, weekly = 26, monthly = 24, yearly = \"all\" }}\nexclude-caches = true\n",
+         [store.main]\nat = {}\n{key}\n[defaults]\nevery = {}\nexclude-caches = true\n",
         quoted(&answers.store),
         quoted(&answers.every)
     );
+    // A key that may not forget cannot apply rules.
+    if store.allows(Permission::Destroy) {
+        text.push_str("keep = { daily = 30, weekly = 26, monthly = 24, yearly = \"all\" }\n");
+    }
     let mut names = BTreeSet::new();
     for folder in &answers.folders {
         let name = source_name(folder, &names);
@@ -222,15 +303,21 @@ fn config_text(answers: &Answers) -> String {
     if !answers.replica.is_empty() {
         text.push_str(&format!("\n[replica.copy]\nat = {}\n", quoted(&answers.replica)));
     }
-    text.push_str(
-        "\n[care]\nverify = { share = \"4%\", every = \"day\" }\n\
-         reclaim = { every = \"week\", at-most = \"2h\" }\n\
-         drill = { restore = \"50 files\", every = \"month\" }\n",
-    );
-    text.push_str(
-        "\n[promise]\nsnapshot-within = \"3d\"\nverified-within = \"60d\"\nreclaimed-within = \"21d\"\n",
-    );
-    text.push_str("drill-within = \"70d\"\nroom-for = \"30d\"\n");
+    let (reads, destroys) = (store.allows(Permission::Read), store.allows(Permission::Destroy));
+    if reads {
+        text.push_str("\n[care]\nverify = { share = \"4%\", every = \"day\" }\n");
+        text.push_str("drill = { restore = \"50 files\", every = \"month\" }\n");
+    }
+    if destroys {
+        text.push_str("reclaim = { every = \"week\", at-most = \"2h\" }\n");
+    }
+    text.push_str("\n[promise]\nsnapshot-within = \"3d\"\nroom-for = \"30d\"\n");
+    if reads {
+        text.push_str("verified-within = \"60d\"\ndrill-within = \"70d\"\n");
+    }
+    if destroys {
+        text.push_str("reclaimed-within = \"21d\"\n");
+    }
     if !answers.replica.is_empty() {
         text.push_str("replica-within = \"8d\"\n");
     }
@@ -271,9 +358,10 @@ mod tests {
             every: "day at 02:00".into(),
             replica: "sftp://backup@vault.example/main".into(),
             notify: "ops@example.org".into(),
+            key_file: String::new(),
         };
         let read = |answers: &Answers| {
-            let text = config_text(answers);
+            let text = config_text(answers, &SetupStore::New);
             let file = ConfigText { name: "varve.toml".into(), text: text.clone() };
             DailyConfig::read(&[file], Path::new("/etc/varve"))
                 .map_err(|error| format!("{error}\n{text}"))
@@ -286,5 +374,29 @@ mod tests {
         let few = Answers { replica: String::new(), notify: "https://ntfy.example/a".into(), ..answers };
         let config = read(&few);
         assert!(config.replicas.is_empty() && config.notify.ntfy.is_some());
+    }
+
+    #[test]
+    fn a_joined_store_is_cared_for_as_its_key_allows() {
+        let answers = Answers {
+            folders: vec!["/home".into()],
+            store: "/backup/store".into(),
+            every: "day".into(),
+            key_file: "/keys/web1".into(),
+            ..Answers::default()
+        };
+        for (role, verifies, reclaims) in
+            [(Role::Full, true, true), (Role::AppendOnly, true, false), (Role::WriteOnly, false, false)]
+        {
+            let store = SetupStore::Joined { key_file: Some("/keys/web1".into()), role };
+            let text = config_text(&answers, &store);
+            let file = ConfigText { name: "varve.toml".into(), text: text.clone() };
+            let config = DailyConfig::read(&[file], Path::new("/etc/varve")).unwrap();
+            let found = (config.care.verify.is_some(), config.care.reclaim.is_some());
+            assert_eq!(found, (verifies, reclaims), "{text}");
+            assert_eq!(config.promises.reclaimed_within.is_some(), reclaims, "{text}");
+            assert_eq!(config.sources["home"].keep.is_empty(), !reclaims, "{text}");
+            assert!(text.contains("key-file = \"/keys/web1\""), "{text}");
+        }
     }
 }

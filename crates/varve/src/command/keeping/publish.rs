@@ -30,6 +30,7 @@ use super::moved_profile::ArchivedDiskMover;
 use super::profile::read_profile;
 use super::published_machine::{machine_of, read_machine};
 use super::transfer_progress::TransferProgress;
+use super::upload_pace;
 use crate::arguments::{LayoutChoice, MachineChoice, ProfileChoice, PublishArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::invocation::Invocation;
@@ -55,7 +56,8 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
     let disks = args.snapshots.iter().map(|name| disk(choice.named(name)?, &profile, machine));
     let disks = disks.collect::<Result<Vec<_>>>()?;
     let archived: Vec<Entry> = archive.snapshots().iter().filter_map(image_entry).collect();
-    let there = invocation.session.target(&args.target, NamedBy::User, args.limit_rate)?;
+    let there =
+        invocation.session.target(&args.target, NamedBy::User, upload_pace::of(args.limit_rate.as_ref()))?;
     let place = target::shown(&args.target);
     check_before_new_key(args, &*there)
         .with_hint(head_hint)

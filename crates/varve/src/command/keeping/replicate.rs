@@ -18,6 +18,7 @@ use varve_world::{FileName, RealWorkers, World};
 use super::replica_shrinking;
 use super::replication_run::{ReplicationRun, replication_hint};
 use super::transfer_progress::TransferProgress;
+use super::upload_pace;
 use crate::arguments::ReplicateArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -54,7 +55,8 @@ pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutco
         let done = target_name(text).and_then(|text| {
             require_elsewhere(&path, &text)?;
             // Open the target first, so that an invalid one is not remembered.
-            let there = invocation.session.target(&text, named_by, args.limit_rate)?;
+            let there =
+                invocation.session.target(&text, named_by, upload_pace::of(args.limit_rate.as_ref()))?;
             if args.remember && !args.dry_run {
                 remembered.add(world.storage.as_ref(), &text)?;
             }
