@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import lbcas, modelled_devices, predicting, simulated_cases, simulating
+from bench import deltas, lbcas, modelled_devices, predicting, simulated_cases, simulating
 from bench.lbcas import disks, sharing
 from bench.lbcas import tables as lbcas_tables
 from bench.measure import CannotMeasure
@@ -169,6 +169,7 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
     yield "simulate-defragmentation", simulation(simulating.defragmentation(quick))
     yield "predict-free", lambda work, _: predicting.free(say, lab, work, quick)
     yield "predict-held", lambda work, _: predicting.held(say, lab, work, quick)
+    yield "deltas", lambda work, _: deltas.measure(lab, work, quick)
     if not quick:
         for name, disk in LBCAS_DISKS.items():
             yield name, lbcas_starts(disk)
@@ -259,6 +260,8 @@ def render(folder: Path, docs: Path) -> list[str]:
             tables |= {table: markdown(head, rows) for table, (head, rows) in found.items()}
     found = predicting.tables(results.of("predict-free"), results.of("predict-held"))
     tables |= {table: markdown(head, rows) for table, (head, rows) in found.items()}
+    if found := results.of("deltas"):
+        tables["deltas"] = markdown(*deltas.table(found))
     if found := results.of("lbcas-sharing"):
         tables["lbcas-sharing"] = markdown(*sharing.table(found))
     for name, plot in plots(results):

@@ -7,8 +7,9 @@
 //! in memory. `snapshots` runs the engine in virtual time, through 400 days of a disk's life, and
 //! `replay` runs a trace. `generate` makes traces from figures. `devices` compares modelled devices
 //! with published figures, and `randtest` repeats the thesis's tables on them. `predict` compares a
-//! real disk with its model. `foundation`, `memventi`, `snapshots`, `replay`, `devices`,
-//! `randtest`, `predict` and `generate` are commands, and so is `defragmentation` in `snapshots`.
+//! real disk with its model. `deltas` counts what deltas would save. `foundation`, `memventi`,
+//! `snapshots`, `replay`, `devices`, `randtest`, `predict`, `deltas` and `generate` are commands,
+//! and so is `defragmentation` in `snapshots`.
 //!
 //! Read first: `cases.rs` (the six cases), `foundation.rs`, `memventi.rs` and `snapshots.rs` (the
 //! commands).
@@ -16,6 +17,7 @@
 mod amount;
 mod cases;
 mod counted;
+mod deltas;
 mod devices;
 mod forget;
 mod foundation;
@@ -66,6 +68,11 @@ enum Lab {
     /// Count what a restore of the last of these 400 disks would gain if its scattered blocks were
     /// stored again, side by side
     Defragmentation(snapshots::moved_blocks::Defragmentation),
+    /// Count the space that deltas would save in a store with versions of a disk or a file
+    ///
+    /// The output has, for each version, the compressed bytes of its new blocks, without deltas and
+    /// with them.
+    Deltas(deltas::Deltas),
     /// Run a trace through the engine in virtual time, on a described device
     ///
     /// The output has the time of each snapshot and the work of the device. The blocks have the
@@ -99,6 +106,7 @@ fn main() -> ExitCode {
         Lab::Memventi(args) => memventi::run(&args, &mut print),
         Lab::Snapshots(args) => snapshots::run(&args, &mut print),
         Lab::Defragmentation(args) => snapshots::moved_blocks::run(&args, &mut print),
+        Lab::Deltas(args) => deltas::run(&args, &mut print),
         Lab::Replay(args) => replay::run(&args, &mut print),
         Lab::Randtest(args) => randtest::run(&args, &mut print),
         Lab::Predict(args) => predict::run(&args, &mut print),
