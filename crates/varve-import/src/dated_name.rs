@@ -11,7 +11,8 @@ const SECONDS_DIGITS: usize = 10;
 /// The time in a name such as `2026-05-01`, `backup-2026-05-01_231500`, `20260501T2315` or
 /// `20260501-231500-123`: the first date of this century or the last, and the time of day behind
 /// it. A date alone means its midnight. `None` if there is no date.
-pub(crate) fn time_in_name(name: &str, zone: &TimeZone) -> Option<Timestamp> {
+#[must_use]
+pub fn time_in_name(name: &str, zone: &TimeZone) -> Option<Timestamp> {
     let bytes = name.as_bytes();
     let is_start = |at: &usize| {
         let before = at.checked_sub(1).and_then(|before| bytes.get(before));

@@ -1,5 +1,5 @@
 //! Snapshots of other programs, moved into an archive: restic and rustic, borg, folders of hard
-//! links such as rsnapshot's, and tar files.
+//! links such as rsnapshot's, tar files and zip files.
 //!
 //! ```text
 //! ForeignArchive ── snapshots, oldest first ──> Importer ── folder snapshots ──> Archive
@@ -34,8 +34,10 @@ mod seen_contents;
 mod series_names;
 mod sorted_tree;
 pub mod tar;
+pub mod zip;
 
 pub use checked_tree::{AttributeCheck, check_attributes};
+pub use dated_name::time_in_name;
 pub use foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree, ImportError};
 pub use importer::{ImportPlan, Importer, import_tag};
 pub use link_trees::{LinkTrees, OpenLinkTreesError, TimeSource};

@@ -2,6 +2,7 @@
 
 mod header;
 mod header_fields;
+mod image_layers;
 mod layer;
 mod make;
 mod sound;
@@ -19,6 +20,7 @@ use varve_block::visible;
 
 pub use header::ImageFormat;
 pub(crate) use header::plain_qcow2_over_raw;
+pub use image_layers::{ImageLayer, image_chain};
 pub use layer::LayerError;
 use layer::layers;
 pub use make::{ForeignFile, RestoreForeignError, restore_foreign};

@@ -48,8 +48,8 @@ pub use daily::{
 pub use drill::DrillArgs;
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use moving::{
-    ImportArgs, ImportBorgArgs, ImportCommand, ImportLinkTreesArgs, ImportResticArgs, ImportTarArgs,
-    ImportedArgs,
+    ImportArgs, ImportBorgArgs, ImportCommand, ImportImagesArgs, ImportLinkTreesArgs, ImportResticArgs,
+    ImportTarArgs, ImportZipArgs, ImportedArgs,
 };
 pub use optimize::OptimizeArgs;
 pub use plan::PlanArgs;

@@ -75,6 +75,23 @@ Examples:
   varve import tar home-2026-05-01.tar --name home
   zstd -dc home.tar.zst | varve import tar - --time 2026-05-01 --name home";
 
+pub const ZIP_HELP: &str = "\
+A zip file becomes one snapshot. Its time is --time, or the date in its name, or with --by-mtime its modification time.
+
+Contents are compared with their CRC-32 and their sizes. If an entry is encrypted, nothing is imported.
+
+Examples:
+  varve import zip photos-2026-05-01.zip --name photos";
+
+pub const QCOW2_HELP: &str = "\
+Each image of a chain of backing files becomes a snapshot of the disk as that image has it, the oldest first. Clusters that an image \
+does not hold itself are linked to the snapshot of the image below, and not read again. The images are read through QEMU's tools.
+
+The time of a snapshot is the date in the name of the image, or with --by-mtime the modification time of the image.
+
+Examples:
+  varve import qcow2 /vm/web/today.qcow2 --allow-backing /vm/web --by-mtime --name web";
+
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ImportArgs {
@@ -104,6 +121,12 @@ pub enum ImportCommand {
     /// Import a tar file as a snapshot
     #[command(after_help = TAR_HELP)]
     Tar(ImportTarArgs),
+    /// Import a zip file as a snapshot
+    #[command(after_help = ZIP_HELP)]
+    Zip(ImportZipArgs),
+    /// Import the images of a qcow2 chain as snapshots of a disk
+    #[command(after_help = QCOW2_HELP)]
+    Qcow2(ImportImagesArgs),
 }
 
 /// The arguments that all kinds have.
@@ -200,4 +223,45 @@ pub struct ImportTarArgs {
 
     #[command(flatten)]
     pub imported: ImportedArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ImportZipArgs {
+    /// The zip file
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// The time of the snapshot, such as 2026-05-01T23:15
+    #[arg(long, value_parser = parse_time)]
+    pub time: Option<Timestamp>,
+
+    /// The time of the snapshot is the modification time of the file
+    #[arg(long, conflicts_with = "time")]
+    pub by_mtime: bool,
+
+    #[command(flatten)]
+    pub imported: ImportedArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ImportImagesArgs {
+    /// The newest image of the chain
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    pub image: PathBuf,
+
+    /// A folder for the other images of the chain; may be given several times
+    #[arg(long = "allow-backing", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub allow_backing: Vec<PathBuf>,
+
+    /// The time of a snapshot is the modification time of its image
+    #[arg(long)]
+    pub by_mtime: bool,
+
+    /// The name of the snapshots [default: that of the oldest image]
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+
+    /// Only list the snapshots that would be imported
+    #[arg(long)]
+    pub dry_run: bool,
 }

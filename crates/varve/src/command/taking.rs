@@ -4,6 +4,8 @@ pub mod copy;
 mod destination;
 pub mod import;
 mod import_check;
+mod import_images;
+mod import_lines;
 mod machine_disks;
 pub mod optimize;
 mod program_output;

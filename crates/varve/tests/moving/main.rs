@@ -8,6 +8,9 @@ mod sandbox;
 
 mod borg;
 mod changing_folder;
+mod disks;
+mod guides;
 mod restic;
 mod rsnapshot;
 mod tar;
+mod zip;

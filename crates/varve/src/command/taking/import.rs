@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
 use varve_archive::folder::{ArchiveFolderError, Watch};
 use varve_archive::{Problem, TakeError};
 use varve_import::borg::{BorgArchive, BorgError, BorgFilter, BorgProgram, BorgRestore, OpenBorgError};
 use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter, ResticFolder};
 use varve_import::tar::{OpenTarError, TarArchive};
+use varve_import::zip::{OpenZipError, ZipFile};
 use varve_import::{
     ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenLinkTreesError, OwnRestore,
     ResticProgram, TarProgram, TimeSource, series_names,
@@ -17,11 +17,13 @@ use varve_session::{Hinted, Interrupted, UsageError};
 use zeroize::Zeroizing;
 
 use super::import_check::ImportCheck;
+use super::import_images;
+use super::import_lines::{print_planned, say_known};
 use super::report::as_line;
 use super::venti_arenas;
 use crate::arguments::{
     ImportArgs, ImportBorgArgs, ImportCommand, ImportLinkTreesArgs, ImportResticArgs, ImportTarArgs,
-    ImportedArgs,
+    ImportZipArgs, ImportedArgs,
 };
 use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
@@ -43,6 +45,8 @@ pub fn run(invocation: &Invocation, args: &ImportArgs) -> Result<CommandOutcome>
         Some(ImportCommand::Borg(args)) => borg(invocation, args),
         Some(ImportCommand::Rsnapshot(args)) => link_trees(invocation, args),
         Some(ImportCommand::Tar(args)) => tar(invocation, args),
+        Some(ImportCommand::Zip(args)) => zip(invocation, args),
+        Some(ImportCommand::Qcow2(args)) => import_images::run(invocation, args),
     }
 }
 
@@ -160,6 +164,19 @@ fn tar(invocation: &Invocation, args: &ImportTarArgs) -> Result<CommandOutcome> 
     Ok(outcome)
 }
 
+fn zip(invocation: &Invocation, args: &ImportZipArgs) -> Result<CommandOutcome> {
+    let host = varve_session::snapshot_host();
+    let opened = ZipFile::open(&args.file, args.time, args.by_mtime, &host);
+    let archive = opened.map_err(|error| match error {
+        error @ OpenZipError::NoTime { .. } => Hinted::new(error, GIVE_A_TIME).into(),
+        error @ OpenZipError::Encrypted { .. } => {
+            Hinted::new(error, "unpack it, and archive the folder").into()
+        }
+        error => anyhow::Error::from(error),
+    })?;
+    import(invocation, &args.imported, &archive, None)
+}
+
 /// Imports all snapshots that the archive does not have yet, the oldest first.
 fn import(
     invocation: &Invocation,
@@ -168,7 +185,10 @@ fn import(
     own: Option<&dyn OwnRestore>,
 ) -> Result<CommandOutcome> {
     if args.check && own.is_none() {
-        bail!(UsageError("--check needs a file: a stream can be read only once".into()));
+        bail!(UsageError(
+            "--check needs the other program's own restore of a file: neither zip files nor streams have one"
+                .into()
+        ));
     }
     let names = series_names(foreign.snapshots());
     if args.name.is_some() && names.len() > 1 {
@@ -241,27 +261,4 @@ fn import(
     }
     archive.close()?;
     Ok(outcome)
-}
-
-fn print_planned(invocation: &Invocation, snapshot: &ForeignSnapshot, name: &str) {
-    if invocation.json {
-        let mut fields = json!({
-            "id": snapshot.id,
-            "name": name,
-            "time": moment::rfc3339(snapshot.time),
-            "host": snapshot.host,
-        });
-        show::put_name(&mut fields, "source", &snapshot.source);
-        say::record("foreign_snapshot", fields);
-    } else {
-        let source = show::name(&snapshot.source);
-        let id = show::name(snapshot.id.as_bytes());
-        say!("{} {}: {source}, {id}", moment::show(snapshot.time), show::name(name.as_bytes()));
-    }
-}
-
-fn say_known(invocation: &Invocation, count: usize) {
-    if count > 0 && !invocation.json && !invocation.quiet {
-        say!("{} imported before", show::count(count as u64, "snapshot"));
-    }
 }

@@ -1,0 +1,325 @@
+//! A zip file as a foreign archive with one snapshot.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use rawzip::{FileReader, RECOMMENDED_BUFFER_SIZE, ZipArchive, ZipArchiveEntryWayfinder};
+use varve_archive::folder::{ContentSink, DescriptionError, FileContent, TreeStep};
+use varve_archive::{Node, NodeKind};
+use varve_image::FileTime;
+use varve_world::Timestamp;
+
+use super::entries::{ZipItem, ZipMethod};
+use super::inflate::Inflated;
+use crate::dated_name::time_in_name;
+use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::sorted_tree::{SortedTree, TreePathError, TreeSteps};
+
+/// The longest target of a symbolic link.
+const TARGET_BYTES_MAX: u64 = 64 << 10;
+const PIECE_BYTES: usize = 256 << 10;
+/// Upper bound on the entries that are reported one by one.
+const LOST_COUNT_MAX: usize = 1000;
+
+/// Why a zip file cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenZipError {
+    #[error("{} cannot be read", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is not a zip file, or is cut short", path.display())]
+    Malformed { path: PathBuf, source: rawzip::Error },
+    /// The time of the snapshot is unknown.
+    #[error("the time of {} is unknown: its name has no date", path.display())]
+    NoTime { path: PathBuf },
+    #[error("{count} entries of {} are encrypted, such as {first}", path.display())]
+    Encrypted { path: PathBuf, count: u64, first: String },
+}
+
+/// A zip file.
+pub struct ZipFile {
+    snapshots: [ForeignSnapshot; 1],
+    archive: Arc<ZipArchive<FileReader>>,
+    path: PathBuf,
+}
+
+impl ZipFile {
+    /// Opens a zip file. Its time is `time`, or a date in its name, or its modification time if
+    /// `by_mtime` is set.
+    ///
+    /// # Errors
+    /// [`OpenZipError`].
+    pub fn open(
+        path: &Path,
+        time: Option<Timestamp>,
+        by_mtime: bool,
+        host: &str,
+    ) -> Result<Self, OpenZipError> {
+        let unread = |source| OpenZipError::Read { path: path.into(), source };
+        let file = File::open(path).map_err(unread)?;
+        let status = file.metadata().map_err(unread)?;
+        let whole = path.canonicalize().map_err(unread)?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mtime = status.mtime().saturating_mul(1_000_000_000).saturating_add(status.mtime_nsec());
+        let time = time
+            .or_else(|| time_in_name(&name, &TimeZone::system()))
+            .or(by_mtime.then_some(Timestamp(mtime)))
+            .ok_or(OpenZipError::NoTime { path: path.into() })?;
+        let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
+        let malformed = |source| OpenZipError::Malformed { path: path.into(), source };
+        let archive = ZipArchive::from_file(file, &mut buffer).map_err(malformed)?;
+        let snapshot = ForeignSnapshot {
+            id: format!("{name}-{}-{mtime}", status.len()),
+            time,
+            host: host.to_owned(),
+            source: whole.as_os_str().as_bytes().to_vec(),
+            tags: Vec::new(),
+        };
+        let zip = Self { snapshots: [snapshot], archive: Arc::new(archive), path: path.into() };
+        zip.refuse_encryption()?;
+        Ok(zip)
+    }
+
+    fn refuse_encryption(&self) -> Result<(), OpenZipError> {
+        let (mut count, mut first) = (0_u64, None);
+        self.each(&mut |item| {
+            if item.is_encrypted {
+                count += 1;
+                first.get_or_insert_with(|| String::from_utf8_lossy(&item.path).into_owned());
+            }
+        })
+        .map_err(|source| OpenZipError::Malformed { path: self.path.clone(), source })?;
+        match first {
+            None => Ok(()),
+            Some(first) => {
+                let first = varve_block::visible(&first);
+                Err(OpenZipError::Encrypted { path: self.path.clone(), count, first })
+            }
+        }
+    }
+
+    /// Passes on each entry, in the order of the central directory.
+    fn each(&self, take: &mut dyn FnMut(ZipItem)) -> Result<(), rawzip::Error> {
+        let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
+        let zone = TimeZone::system();
+        let mut entries = self.archive.entries(&mut buffer);
+        while let Some(record) = entries.next_entry()? {
+            take(ZipItem::new(&record, &zone));
+        }
+        Ok(())
+    }
+}
+
+impl ForeignArchive for ZipFile {
+    fn kind(&self) -> &'static str {
+        "zip"
+    }
+
+    fn snapshots(&self) -> &[ForeignSnapshot] {
+        &self.snapshots
+    }
+
+    fn trees_are_cheap(&self) -> bool {
+        false
+    }
+
+    fn tree(&self, _: usize) -> Result<Box<dyn ForeignTree + '_>, DescriptionError> {
+        let [snapshot] = &self.snapshots;
+        let mut sorter = ZipSorter {
+            zip: self,
+            tree: SortedTree::default(),
+            files: Vec::new(),
+            lost: Vec::new(),
+            failed: None,
+        };
+        self.each(&mut |item| sorter.add(item))?;
+        sorter.refuse_overlaps();
+        let ZipSorter { tree, files, lost, failed, .. } = sorter;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let mut missing = Node::new(Vec::new(), NodeKind::Folder);
+        missing.mode = 0o755;
+        missing.mtime = FileTime::from_nanoseconds(snapshot.time.0);
+        let steps = tree.into_steps(&missing);
+        Ok(Box::new(ZipTree { zip: self, files, lost, steps, has_begun: false }))
+    }
+}
+
+/// The content of a file, compressed.
+#[derive(Clone, Copy)]
+struct PackedFile {
+    wayfinder: ZipArchiveEntryWayfinder,
+    method: ZipMethod,
+    bytes: u64,
+    /// The place of its header, and its compressed size.
+    place: (u64, u64),
+    is_shared: bool,
+}
+
+/// Sorts entries into a tree.
+struct ZipSorter<'a> {
+    zip: &'a ZipFile,
+    tree: SortedTree,
+    /// While a node is in the tree, its inode is the number of its content, from 1 on.
+    files: Vec<PackedFile>,
+    lost: Vec<TreeStep>,
+    failed: Option<TreePathError>,
+}
+
+impl ZipSorter<'_> {
+    fn add(&mut self, item: ZipItem) {
+        let ZipItem { path, mut node, method, bytes, place, wayfinder, .. } = item;
+        let file = PackedFile { wayfinder, method, bytes, place, is_shared: false };
+        match node.kind {
+            NodeKind::File if bytes > 0 => {
+                self.files.push(file);
+                node.inode = self.files.len() as u64;
+                node.size = bytes;
+            }
+            NodeKind::SymbolicLink => {
+                let target = if bytes <= TARGET_BYTES_MAX {
+                    let mut target = Vec::new();
+                    let read = file.read(&self.zip.archive, &mut |piece| {
+                        target.extend_from_slice(piece);
+                        Ok(())
+                    });
+                    read.map(|()| target)
+                } else {
+                    Err("its target is too long".into())
+                };
+                match target {
+                    Ok(target) => node.target = target,
+                    Err(error) => return self.lose(path, error),
+                }
+            }
+            _ => {}
+        }
+        match self.tree.set(&path, node) {
+            Ok(()) => {}
+            Err(TreePathError::TooMany) => self.failed = Some(TreePathError::TooMany),
+            Err(error) => self.lose(path, error.into()),
+        }
+    }
+
+    fn lose(&mut self, name: Vec<u8>, error: DescriptionError) {
+        if self.lost.len() < LOST_COUNT_MAX {
+            self.lost.push(TreeStep::Lost { name, error });
+        }
+    }
+
+    /// Marks files whose compressed bytes another file has too. Real programs make none, and a few
+    /// such bytes can stand for any amount of data.
+    fn refuse_overlaps(&mut self) {
+        let mut places: Vec<(u64, u64, usize)> = self
+            .files
+            .iter()
+            .enumerate()
+            .map(|(number, file)| (file.place.0, file.place.1, number))
+            .collect();
+        places.sort_unstable();
+        let mut end = 0;
+        for (start, bytes, number) in places {
+            if start < end
+                && let Some(file) = self.files.get_mut(number)
+            {
+                file.is_shared = true;
+            }
+            end = end.max(start.saturating_add(bytes));
+        }
+    }
+}
+
+/// The tree of a zip file.
+struct ZipTree<'a> {
+    zip: &'a ZipFile,
+    files: Vec<PackedFile>,
+    lost: Vec<TreeStep>,
+    steps: TreeSteps,
+    has_begun: bool,
+}
+
+impl ForeignTree for ZipTree<'_> {
+    fn next(&mut self, _: Option<&ForeignContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError> {
+        if self.has_begun
+            && let Some(step) = self.lost.pop()
+        {
+            return Ok(Some(ForeignStep::Tree(step)));
+        }
+        self.has_begun = true;
+        let step = match self.steps.next() {
+            Some(TreeStep::Entry(mut node)) => {
+                let number = std::mem::take(&mut node.inode);
+                let place = number.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+                match place.and_then(|place| self.files.get(place)) {
+                    None => TreeStep::Entry(node),
+                    Some(file) => {
+                        let archive = Arc::clone(&self.zip.archive);
+                        TreeStep::File(node, Box::new(ZipContent { archive, file: *file }))
+                    }
+                }
+            }
+            Some(step) => step,
+            None => return Ok(None),
+        };
+        Ok(Some(ForeignStep::Tree(step)))
+    }
+}
+
+/// The content of a file, which is decompressed when it is stored.
+struct ZipContent {
+    archive: Arc<ZipArchive<FileReader>>,
+    file: PackedFile,
+}
+
+impl FileContent for ZipContent {
+    fn write_to(&mut self, into: &mut ContentSink<'_>) -> Result<(), DescriptionError> {
+        if self.file.is_shared {
+            return Err("its data is also that of another entry".into());
+        }
+        self.file.read(&self.archive, &mut |piece| Ok(into.write(piece)?))
+    }
+}
+
+impl PackedFile {
+    /// Passes on the plain bytes. Their number and their CRC-32 are compared at the end, and never
+    /// more bytes come than the directory tells.
+    fn read(
+        &self,
+        archive: &ZipArchive<FileReader>,
+        take: &mut dyn FnMut(&[u8]) -> Result<(), DescriptionError>,
+    ) -> Result<(), DescriptionError> {
+        let entry = archive.get_entry(self.wayfinder)?;
+        let packed = entry.reader();
+        let plain: Box<dyn Read + '_> = match self.method {
+            ZipMethod::Stored => Box::new(packed),
+            ZipMethod::Deflate => Box::new(Inflated::new(packed)),
+            ZipMethod::Other(number) => {
+                return Err(format!("its compression method {number} is not supported").into());
+            }
+        };
+        // One byte more shows that there is more.
+        let mut checked = entry.verifying_reader(plain.take(self.bytes.saturating_add(1)));
+        let mut buffer = vec![0; PIECE_BYTES];
+        let mut total = 0_u64;
+        loop {
+            let count = checked.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            total = total.saturating_add(count as u64);
+            if total > self.bytes {
+                return Err("it is longer than its entry tells".into());
+            }
+            take(buffer.get(..count).unwrap_or_default())?;
+        }
+        if total < self.bytes {
+            return Err("it is shorter than its entry tells".into());
+        }
+        Ok(())
+    }
+}
