@@ -38,8 +38,18 @@ def held(say: Run, lab: Run, work: Path, quick: bool) -> dict[str, Any]:
         real = lab("replay", trace, "--folder", disk)
     # In memory, the same work is that of the processor.
     memory = lab("replay", trace, "--folder", MEMORY)
-    simulated = lab("replay", trace, "--device", figures, "--page-cache", 0)
+    naming, packing = rates(memory)
+    simulated = lab("replay", trace, "--device", figures, "--page-cache", 0, "--naming-rate", naming, "--packing-rate", packing)
     return {"figures": json.loads(figures.read_text()), "cases": cases, "replays": [real, memory, simulated]}
+
+
+def rates(memory: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Returns the bytes a second at which the processor names blocks, by the fastest day, and packs new ones, by
+    the first."""
+    first, *later = [run for run in memory if run["type"] == "replayed_snapshot"]
+    naming = max(day["put_bytes"] / day["nanoseconds"] for day in later)
+    packing = first["new_bytes"] / max(first["nanoseconds"] - first["put_bytes"] / naming, 1)
+    return int(naming * 1e9), int(packing * 1e9)
 
 
 def device(say: Run, work: Path, figures: Path, quick: bool) -> None:
@@ -73,8 +83,7 @@ def days(real: Sequence[Mapping[str, Any]], memory: Sequence[Mapping[str, Any]],
     rows = []
     for one, processor, device in zip(real, memory, simulated):
         title = f"day {one['number'] + 1}" if one["type"] == "replayed_snapshot" else "all"
-        took, busy, moved = (run["nanoseconds"] / 1e9 for run in (one, processor, device))
+        took, busy, predicted = (run["nanoseconds"] / 1e9 for run in (one, processor, device))
         written = device["log"]["written_bytes"] / 1e6
-        error = f"{100 * ((busy + moved) / took - 1):+.0f}"
-        rows.append([title, number(one["put_bytes"] / 1e6), number(written), *map(number, (took, busy, moved)), error])
-    return ["", "MB", "written MB", "real, s", "processor, s", "disk simulated, s", "error of the sum, %"], rows
+        rows.append([title, number(one["put_bytes"] / 1e6), number(written), *map(number, (took, predicted)), f"{100 * (predicted / took - 1):+.0f}", number(busy)])
+    return ["", "MB", "written MB", "real, s", "simulated, s", "error, %", "in memory, s"], rows

@@ -52,6 +52,14 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = amount::bytes)]
     page_cache: u64,
 
+    /// The bytes a second at which the processor names blocks [default: it takes no time]
+    #[arg(long, value_name = "BYTES", value_parser = amount::bytes)]
+    naming_rate: Option<u64>,
+
+    /// The bytes a second at which it packs new blocks [default: it takes no time]
+    #[arg(long, value_name = "BYTES", value_parser = amount::bytes)]
+    packing_rate: Option<u64>,
+
     /// Let no block compress: the simulated log then needs little memory
     #[arg(long)]
     incompressible: bool,
@@ -137,6 +145,9 @@ struct TraceReplay {
     ground: ReplayGround,
     store: Option<Store>,
     compresses: bool,
+    /// Rates of the processor in bytes a second.
+    naming_rate: Option<u64>,
+    packing_rate: Option<u64>,
     /// The names of blocks by their ids; `None` for one that was never put.
     names: Vec<Option<BlockName>>,
     /// The class of each block at its first use. Later uses need not have one.
@@ -169,6 +180,8 @@ impl TraceReplay {
             ground,
             store: None,
             compresses: !args.incompressible,
+            naming_rate: args.naming_rate,
+            packing_rate: args.packing_rate,
             names: Vec::new(),
             classes: Vec::new(),
             begin: None,
@@ -284,12 +297,15 @@ impl TraceReplay {
             let contents: Vec<_> = (id..end).map(|id| self.contents(run, id)).collect();
             let blocks: Vec<_> = contents.iter().map(|bytes| Block { block_type, bytes }).collect();
             let scores = self.open()?.put_batch(&blocks)?;
+            let new_before = self.part.new_bytes;
             for (id, score) in (id..end).zip(scores) {
                 let place = usize::try_from(id).context("an id does not fit into memory")?;
                 self.part.new_bytes += if place < self.names.len() { 0 } else { u64::from(run.block_bytes) };
                 self.note_used(place + 1, run.size_class);
                 self.names[place] = Some(BlockName { score, block_type });
             }
+            self.ground.work(self.naming_rate, (end - id) * u64::from(run.block_bytes));
+            self.ground.work(self.packing_rate, self.part.new_bytes - new_before);
             id = end;
         }
         self.part.put_blocks += run.block_count;

@@ -73,6 +73,13 @@ impl ReplayGround {
         nanoseconds
     }
 
+    /// Lets the processor work on bytes at a rate. A real one has worked already.
+    pub(super) fn work(&self, bytes_per_second: Option<u64>, bytes: u64) {
+        if let (Self::Simulated { clock, .. }, Some(rate)) = (self, bytes_per_second) {
+            clock.advance(bytes.saturating_mul(1_000_000_000) / rate.max(1));
+        }
+    }
+
     /// Returns the work of the device since the last call, for the index and for all else. That of
     /// a real disk is not known.
     pub(super) fn take_times(&self) -> [DeviceTimes; 2] {

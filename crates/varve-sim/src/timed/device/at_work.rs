@@ -110,7 +110,7 @@ impl DeviceState {
             Self::Flash(state) => state.serve(now, kind, at, bytes),
             Self::Shingled(state) => state.serve(now, kind, at, bytes),
             Self::ObjectStore(state) => state.serve(now, kind, at, bytes),
-            Self::Fitted(state) => state.serve(in_flight, kind, at, bytes),
+            Self::Fitted(state) => state.serve(now, in_flight, kind, at, bytes),
         }
     }
 

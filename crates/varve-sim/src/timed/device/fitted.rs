@@ -132,11 +132,13 @@ fn between(at: f64, mut points: Vec<(f64, f64)>) -> f64 {
 pub(in crate::timed) struct FittedState {
     device: FittedDevice,
     head: Option<u64>,
+    /// The moment at which the part of the device that all accesses share has ended its work.
+    shared_free_at: u64,
 }
 
 impl FittedState {
     pub(in crate::timed) fn new(device: &FittedDevice) -> Self {
-        Self { device: device.clone(), head: None }
+        Self { device: device.clone(), head: None, shared_free_at: 0 }
     }
 
     pub(in crate::timed) fn depth_max(&self) -> usize {
@@ -149,6 +151,7 @@ impl FittedState {
 
     pub(in crate::timed) fn serve(
         &mut self,
+        now: u64,
         in_flight: usize,
         kind: AccessKind,
         at: u64,
@@ -157,9 +160,13 @@ impl FittedState {
         let goes_on = self.head.replace(at + bytes) == Some(at);
         let order = if goes_on { FittedOrder::Sequential } else { FittedOrder::Random };
         let in_order = self.device.alone(kind, FittedOrder::Sequential, bytes);
-        let all = self.device.seconds(kind, order, bytes, in_flight) * float(in_flight as u64);
-        let transfer = in_order.min(all);
-        ServiceTime { positioning: nanoseconds(all - transfer), transfer: nanoseconds(transfer) }
+        // An access takes the time that it takes alone, and longer if others are before it.
+        let share = nanoseconds(self.device.seconds(kind, order, bytes, in_flight));
+        self.shared_free_at = self.shared_free_at.max(now) + share;
+        let alone = nanoseconds(self.device.alone(kind, order, bytes));
+        let all = (now + alone).max(self.shared_free_at) - now;
+        let transfer = nanoseconds(in_order).min(all);
+        ServiceTime { positioning: all - transfer, transfer }
     }
 }
 
@@ -203,6 +210,22 @@ mod tests {
         assert!((milliseconds(Read, Random, 16384, 4) - 0.667).abs() < 0.01, "the gain of 4 kB");
         assert!((milliseconds(Read, Sequential, 1 << 19, 1) - 0.5).abs() < 0.01);
         assert!((milliseconds(Write, Random, 1 << 21, 1) - 20.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn accesses_at_the_same_time_share_the_device() {
+        let mut state = FittedState::new(&device());
+        let mut write = |in_flight| {
+            let time = state.serve(0, in_flight, AccessKind::Write, 1 << 30, 1 << 20);
+            time.sum() / 1_000_000
+        };
+        assert_eq!([write(1), write(2), write(3)], [10, 20, 30], "the second gains nothing here");
+        let mut read = |in_flight| state.serve(1 << 40, in_flight, AccessKind::Read, 0, 4096).sum() / 1000;
+        assert_eq!(
+            [read(4), read(4), read(4), read(4)],
+            [1000, 1000, 1000, 1333],
+            "four gain a factor of three"
+        );
     }
 
     #[test]
