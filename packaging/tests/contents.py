@@ -86,7 +86,7 @@ def files(deb: Path, root: Path, control: Path) -> None:
     """all files are there, and none is in /etc or /var"""
     found = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
     assert not set(FILES) - found, f"missing: {sorted(set(FILES) - found)}"
-    free = re.compile(r"usr/share/man/man1/varve-[a-z-]+\.1\.gz|usr/share/doc/varve/guide/[a-z-]+\.md(\.gz)?")
+    free = re.compile(r"usr/share/man/man1/varve-[a-z0-9-]+\.1\.gz|usr/share/doc/varve/guide/[a-z-]+\.md(\.gz)?")
     strange = [name for name in found - set(FILES) if not free.fullmatch(name)]
     assert not strange, f"not expected: {strange}"
     guide = {path.name.removesuffix(".gz") for path in (root / "usr/share/doc/varve/guide").iterdir()}
