@@ -47,14 +47,7 @@ ENGINES = {
     "value-memory": "by value, index in memory",
     "value-disk": "by value, index on disk",
 }
-CASES = {
-    "out-of-order-read": "out-of-order read",
-    "sequential-read": "sequential read",
-    "out-of-order-duplicate": "out-of-order duplicate",
-    "near-duplicate": "near duplicate",
-    "sequential-duplicate": "sequential duplicate",
-    "fresh-write": "fresh write",
-}
+CASES = simulated_cases.CASES
 LBCAS_DISKS = {f"lbcas-{disk.name}": disk for disk in lbcas.parts(WORKLOADS)}
 # Foundation, Figure 6: the measured kB/s of Venti's algorithm, by hash, and by value. Blocks of 512 bytes, a
 # USB disk.

@@ -677,7 +677,7 @@ mod tests {
             let kept = state(vec![clock(0), clock(ahead)]) == PromiseState::Kept;
             assert_eq!(kept, expected, "{ahead} s");
         }
-        // Such a clock is noticed with a key that may not read, too.
+        // A key that may not read notices a wrong clock, too.
         let view = WriteOnlyView { server_clocks: vec![clock(9_000)], ..WriteOnlyView::default() };
         let all = judged(StoreView::WriteOnly(view));
         assert!(
