@@ -23,6 +23,7 @@
 
 pub mod borg;
 mod checked_tree;
+mod dated_file;
 mod dated_name;
 mod device_number;
 mod foreign;
@@ -37,6 +38,7 @@ pub mod tar;
 pub mod zip;
 
 pub use checked_tree::{AttributeCheck, check_attributes};
+pub use dated_file::OpenDatedFileError;
 pub use dated_name::time_in_name;
 pub use foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree, ImportError};
 pub use importer::{ImportPlan, Importer, import_tag};

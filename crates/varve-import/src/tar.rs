@@ -10,5 +10,5 @@ mod header;
 mod pax;
 mod sparse;
 
-pub use archive::{OpenTarError, TarArchive};
+pub use archive::TarArchive;
 pub use entries::{TarEntries, TarEntry, TarError, TarKind, TarPiece};

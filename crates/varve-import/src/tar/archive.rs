@@ -1,12 +1,8 @@
 //! A tar file as a foreign archive with one snapshot.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::io::{BufReader, Read};
+use std::path::Path;
 
-use jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use varve_archive::folder::{DescriptionError, StoredContent, TreeStep};
 use varve_archive::{Node, NodeKind, NodeProblem};
@@ -14,21 +10,11 @@ use varve_image::FileTime;
 use varve_world::Timestamp;
 
 use super::entries::{TarEntries, TarEntry, TarKind, TarPiece};
-use crate::dated_name::time_in_name;
+use crate::dated_file::{DatedFile, OpenDatedFileError};
 use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
 use crate::sorted_tree::{SortedTree, TreePathError, TreeSteps};
 
 const READ_BYTES: usize = 1 << 20;
-
-/// Why a tar file cannot be imported.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenTarError {
-    #[error("{} cannot be read", path.display())]
-    Read { path: PathBuf, source: io::Error },
-    /// The time of the snapshot is unknown.
-    #[error("the time of {} is unknown: its name has no date", path.display())]
-    NoTime { path: PathBuf },
-}
 
 type TarStream = Box<dyn Read + Send>;
 
@@ -44,36 +30,31 @@ impl TarArchive {
     /// `by_mtime` is set.
     ///
     /// # Errors
-    /// [`OpenTarError`].
+    /// [`OpenDatedFileError`].
     pub fn open(
         path: &Path,
         time: Option<Timestamp>,
         by_mtime: bool,
         host: &str,
-    ) -> Result<Self, OpenTarError> {
-        let unread = |source| OpenTarError::Read { path: path.into(), source };
-        let file = File::open(path).map_err(unread)?;
-        let status = file.metadata().map_err(unread)?;
-        let whole = path.canonicalize().map_err(unread)?;
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let mtime = status.mtime().saturating_mul(1_000_000_000).saturating_add(status.mtime_nsec());
-        let time = time
-            .or_else(|| time_in_name(&name, &TimeZone::system()))
-            .or(by_mtime.then_some(Timestamp(mtime)))
-            .ok_or(OpenTarError::NoTime { path: path.into() })?;
-        let id = format!("{name}-{}-{mtime}", status.len());
-        let source = whole.as_os_str().as_bytes().to_vec();
-        Ok(Self::new(id, time, host, source, Box::new(file)))
+    ) -> Result<Self, OpenDatedFileError> {
+        let DatedFile { file, snapshot } = DatedFile::open(path, time, by_mtime, host)?;
+        Ok(Self::new(snapshot, Box::new(file)))
     }
 
     /// A tar file that comes as a stream.
     #[must_use]
     pub fn of_stream(stream: TarStream, name: &str, time: Timestamp, host: &str) -> Self {
-        Self::new(format!("{name}-{}", time.0), time, host, name.as_bytes().to_vec(), stream)
+        let snapshot = ForeignSnapshot {
+            id: format!("{name}-{}", time.0),
+            time,
+            host: host.to_owned(),
+            source: name.as_bytes().to_vec(),
+            tags: Vec::new(),
+        };
+        Self::new(snapshot, stream)
     }
 
-    fn new(id: String, time: Timestamp, host: &str, source: Vec<u8>, stream: TarStream) -> Self {
-        let snapshot = ForeignSnapshot { id, time, host: host.to_owned(), source, tags: Vec::new() };
+    fn new(snapshot: ForeignSnapshot, stream: TarStream) -> Self {
         Self { snapshots: [snapshot], stream: Mutex::new(Some(stream)) }
     }
 }

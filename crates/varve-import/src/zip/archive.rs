@@ -1,9 +1,6 @@
 //! A zip file as a foreign archive with one snapshot.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +13,7 @@ use varve_world::Timestamp;
 
 use super::entries::{ZipItem, ZipMethod};
 use super::inflate::Inflated;
-use crate::dated_name::time_in_name;
+use crate::dated_file::{DatedFile, OpenDatedFileError};
 use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
 use crate::sorted_tree::{SortedTree, TreePathError, TreeSteps};
 
@@ -29,13 +26,10 @@ const LOST_COUNT_MAX: usize = 1000;
 /// Why a zip file cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenZipError {
-    #[error("{} cannot be read", path.display())]
-    Read { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    File(#[from] OpenDatedFileError),
     #[error("{} is not a zip file, or is cut short", path.display())]
     Malformed { path: PathBuf, source: rawzip::Error },
-    /// The time of the snapshot is unknown.
-    #[error("the time of {} is unknown: its name has no date", path.display())]
-    NoTime { path: PathBuf },
     #[error("{count} entries of {} are encrypted, such as {first}", path.display())]
     Encrypted { path: PathBuf, count: u64, first: String },
 }
@@ -59,26 +53,10 @@ impl ZipFile {
         by_mtime: bool,
         host: &str,
     ) -> Result<Self, OpenZipError> {
-        let unread = |source| OpenZipError::Read { path: path.into(), source };
-        let file = File::open(path).map_err(unread)?;
-        let status = file.metadata().map_err(unread)?;
-        let whole = path.canonicalize().map_err(unread)?;
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let mtime = status.mtime().saturating_mul(1_000_000_000).saturating_add(status.mtime_nsec());
-        let time = time
-            .or_else(|| time_in_name(&name, &TimeZone::system()))
-            .or(by_mtime.then_some(Timestamp(mtime)))
-            .ok_or(OpenZipError::NoTime { path: path.into() })?;
+        let DatedFile { file, snapshot } = DatedFile::open(path, time, by_mtime, host)?;
         let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
         let malformed = |source| OpenZipError::Malformed { path: path.into(), source };
         let archive = ZipArchive::from_file(file, &mut buffer).map_err(malformed)?;
-        let snapshot = ForeignSnapshot {
-            id: format!("{name}-{}-{mtime}", status.len()),
-            time,
-            host: host.to_owned(),
-            source: whole.as_os_str().as_bytes().to_vec(),
-            tags: Vec::new(),
-        };
         let zip = Self { snapshots: [snapshot], archive: Arc::new(archive), path: path.into() };
         zip.refuse_encryption()?;
         Ok(zip)

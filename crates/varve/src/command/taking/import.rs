@@ -7,11 +7,11 @@ use varve_archive::folder::{ArchiveFolderError, Watch};
 use varve_archive::{Problem, TakeError};
 use varve_import::borg::{BorgArchive, BorgError, BorgFilter, BorgProgram, BorgRestore, OpenBorgError};
 use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter, ResticFolder};
-use varve_import::tar::{OpenTarError, TarArchive};
+use varve_import::tar::TarArchive;
 use varve_import::zip::{OpenZipError, ZipFile};
 use varve_import::{
-    ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenLinkTreesError, OwnRestore,
-    ResticProgram, TarProgram, TimeSource, series_names,
+    ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenDatedFileError,
+    OpenLinkTreesError, OwnRestore, ResticProgram, TarProgram, TimeSource, series_names,
 };
 use varve_session::{Hinted, Interrupted, UsageError};
 use zeroize::Zeroizing;
@@ -149,7 +149,7 @@ fn tar(invocation: &Invocation, args: &ImportTarArgs) -> Result<CommandOutcome> 
         TarArchive::of_stream(Box::new(std::io::stdin()), name, time, &host)
     } else {
         TarArchive::open(&args.file, args.time, args.by_mtime, &host).map_err(|error| match error {
-            error @ OpenTarError::NoTime { .. } => Hinted::new(error, GIVE_A_TIME).into(),
+            error @ OpenDatedFileError::NoTime { .. } => Hinted::new(error, GIVE_A_TIME).into(),
             error => anyhow::Error::from(error),
         })?
     };
@@ -168,7 +168,9 @@ fn zip(invocation: &Invocation, args: &ImportZipArgs) -> Result<CommandOutcome> 
     let host = varve_session::snapshot_host();
     let opened = ZipFile::open(&args.file, args.time, args.by_mtime, &host);
     let archive = opened.map_err(|error| match error {
-        error @ OpenZipError::NoTime { .. } => Hinted::new(error, GIVE_A_TIME).into(),
+        error @ OpenZipError::File(OpenDatedFileError::NoTime { .. }) => {
+            Hinted::new(error, GIVE_A_TIME).into()
+        }
         error @ OpenZipError::Encrypted { .. } => {
             Hinted::new(error, "unpack it, and archive the folder").into()
         }
