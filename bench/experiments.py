@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import deltas, lbcas, modelled_devices, predicting, simulated_cases, simulating
+from bench import caching, deltas, lbcas, modelled_devices, predicting, simulated_cases, simulating, sizing
 from bench.lbcas import disks, sharing
 from bench.lbcas import tables as lbcas_tables
 from bench.measure import CannotMeasure
@@ -160,6 +160,8 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
     yield "simulate-snapshots", simulation(simulating.snapshots(quick))
     yield "simulate-restores", simulation(simulating.restores(quick))
     yield "simulate-defragmentation", simulation(simulating.defragmentation(quick))
+    yield "simulate-caches", lambda work, _: caching.measure(lab, work, quick)
+    yield "simulate-sizes", simulation(sizing.runs(quick))
     yield "predict-free", lambda work, _: predicting.free(say, lab, work, quick)
     yield "predict-held", lambda work, _: predicting.held(say, lab, work, quick)
     yield "deltas", lambda work, _: deltas.measure(lab, work, quick)
@@ -245,6 +247,10 @@ def render(folder: Path, docs: Path) -> list[str]:
         tables |= {table: markdown(head, rows) for table, (head, rows) in simulating.tables(taken, restored).items()}
     if found := results.of("simulate-defragmentation"):
         tables["defragmentation"] = markdown(*simulating.moved_blocks(found))
+    if found := results.of("simulate-caches"):
+        tables |= {table: markdown(head, rows) for table, (head, rows) in caching.tables(found).items()}
+    if found := results.of("simulate-sizes"):
+        tables["sizes"] = markdown(*sizing.table(found))
     if figures := results.of("simulate-devices"):
         tables |= {table: markdown(head, rows) for table, (head, rows) in modelled_devices.tables(figures).items()}
         if cases := results.of("simulate-cases"):
@@ -455,6 +461,8 @@ def plots(results: Results) -> Iterator[tuple[str, str]]:
             yield f"{name}-{count}", histogram(f"{across[0].upper()}{across[1:]}, in an index of {count:,} blocks", across, counts)
     if (taken := results.of("simulate-snapshots")) and (restored := results.of("simulate-restores")):
         yield from simulating.plots(taken, restored)
+    if found := results.of("simulate-caches"):
+        yield from caching.plots(found)
     for name, disk in LBCAS_DISKS.items():
         if found := results.of(name):
             yield from lbcas_tables.plots(disk.name, found)

@@ -1,5 +1,5 @@
-"""Draws plots as small SVG files: bars beside each other on a logarithmic scale, histograms,
-points, and maps of a disk. Uses only the standard library."""
+"""Draws plots as small SVG files: bars beside each other on a logarithmic scale, histograms, points, curves, and maps
+of a disk. Uses only the standard library."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -85,6 +85,31 @@ def scatter(title: str, across: str, upwards: str, series: Mapping[str, Sequence
     body.append(text(WIDTH / 2, bottom + 34, across, "middle"))
     body.append(text(left, TOP - 8, upwards, "end", 10))
     return page(title, list(series), body, height)
+
+
+def curves(title: str, across: str, upwards: str, steps: Sequence[str], series: Mapping[str, Sequence[float]]) -> str:
+    """Draws a line for each series, with a value for each step. Its name stands in a list below the plot. The lines of
+    one colour differ in their dashes."""
+    bottom, left, right = 372, 70, WIDTH - 30
+    height = bottom + 58 + 18 * len(series)
+    most = max((value for values in series.values() for value in values), default=0) or 1
+    body = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = bottom - share * (bottom - TOP)
+        body.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#ddd"/>')
+        body.append(text(left - 6, y + 4, number(share * most), "end", 10))
+    step = (right - left) / max(len(steps) - 1, 1)
+    body += [text(left + place * step, bottom + 16, name, "middle", 10) for place, name in enumerate(steps)]
+    for place, (name, values) in enumerate(series.items()):
+        dash = ["", ' stroke-dasharray="7 3"', ' stroke-dasharray="2 3"'][place // len(COLOURS) % 3]
+        line = f'fill="none" stroke="{COLOURS[place % len(COLOURS)]}" stroke-width="2"{dash}'
+        points = " ".join(f"{left + at * step:.1f},{bottom - value / most * (bottom - TOP):.1f}" for at, value in enumerate(values))
+        body.append(f'<polyline points="{points}" {line}/>')
+        y = bottom + 62 + 18 * place
+        body += [f'<polyline points="{left},{y - 4} {left + 40},{y - 4}" {line}/>', text(left + 50, y, name, "start", 11)]
+    body.append(text(WIDTH / 2, bottom + 36, across, "middle"))
+    body.append(text(left, TOP - 8, upwards, "end", 10))
+    return page(title, [], body, height)
 
 
 def stacked(title: str, unit: str, groups: Mapping[str, Mapping[str, float]]) -> str:

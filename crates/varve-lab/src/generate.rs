@@ -22,6 +22,9 @@ use self::fsl::{FslProfile, FslTree};
 /// The longest profile, in bytes.
 const PROFILE_BYTES_MAX: u64 = 16 << 20;
 
+/// The days from one collection to the next.
+const COLLECTION_DAYS: u32 = 7;
+
 /// The generators.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Generate {
@@ -48,6 +51,11 @@ pub(crate) struct GenerateArgs {
     /// The number of snapshots, one a day
     #[arg(long, value_name = "COUNT", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     snapshots: u32,
+
+    /// Forget all but so many of the newest snapshots, and collect the store after each seventh one
+    /// [default: keep all]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
 
     /// The seed: the same seed and profile give the same trace
     #[arg(long, default_value_t = 1)]
@@ -111,6 +119,8 @@ fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
 
 /// Takes the records of a generator, and joins runs.
 struct TraceSink {
+    /// The number of snapshots that are not forgotten.
+    keep: Option<u32>,
     waiting: WaitingRun,
     writer: TraceWriter<File>,
     record_count: u64,
@@ -130,7 +140,14 @@ impl TraceSink {
             block_bytes,
         };
         let writer = TraceWriter::new(file, &header)?;
-        Ok(Self { waiting: WaitingRun::default(), writer, record_count: 0, ids: Vec::new(), next_id: 0 })
+        Ok(Self {
+            keep: args.keep,
+            waiting: WaitingRun::default(),
+            writer,
+            record_count: 0,
+            ids: Vec::new(),
+            next_id: 0,
+        })
     }
 
     fn add(&mut self, record: TraceRecord) -> Result<()> {
@@ -163,6 +180,16 @@ impl TraceSink {
             block_bytes,
             size_class,
         }))
+    }
+
+    /// Ends the snapshot of a day.
+    fn end_snapshot(&mut self, day: u32) -> Result<()> {
+        self.add(TraceRecord::Sync)?;
+        let Some(keep) = self.keep else { return Ok(()) };
+        if let Some(snapshot) = day.checked_sub(keep) {
+            self.add(TraceRecord::Forget { snapshot: snapshot.into() })?;
+        }
+        if (day + 1).is_multiple_of(COLLECTION_DAYS) { self.add(TraceRecord::Gc) } else { Ok(()) }
     }
 
     fn finish(mut self) -> Result<u64> {

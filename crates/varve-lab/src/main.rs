@@ -7,14 +7,16 @@
 //! in memory. `snapshots` runs the engine in virtual time, through 400 days of a disk's life, and
 //! `replay` runs a trace. `generate` makes traces from figures. `devices` compares modelled devices
 //! with published figures, and `randtest` repeats the thesis's tables on them. `predict` compares a
-//! real disk with its model. `deltas` counts what deltas would save. `foundation`, `memventi`,
-//! `snapshots`, `replay`, `devices`, `randtest`, `predict`, `deltas` and `generate` are commands,
-//! and so is `defragmentation` in `snapshots`.
+//! real disk with its model. `deltas` counts what deltas would save, and `caches` the hits of
+//! caches of many sizes. `foundation`, `memventi`, `snapshots`, `replay`, `devices`, `randtest`,
+//! `predict`, `deltas`, `caches` and `generate` are commands, and so are `defragmentation` in
+//! `snapshots` and `sizes` in `caches`.
 //!
 //! Read first: `cases.rs` (the six cases), `foundation.rs`, `memventi.rs` and `snapshots.rs` (the
 //! commands).
 
 mod amount;
+mod caches;
 mod cases;
 mod counted;
 mod deltas;
@@ -73,6 +75,18 @@ enum Lab {
     /// The output has, for each version, the compressed bytes of its new blocks, without deltas and
     /// with them.
     Deltas(deltas::Deltas),
+    /// Count the hits of caches of 64 KiB to 4 GiB, by the blocks that are loaded and evicted
+    /// together
+    ///
+    /// The output has, for the duplicates of all snapshots, for the newest snapshot when it is put
+    /// again, and for a restore of it, the misses and the loaded bytes at each size.
+    Caches(caches::Caches),
+    /// Compare arenas, frames, caches and batches of several sizes on an old and a new disk, an SSD
+    /// and an object store
+    ///
+    /// The engine takes 400 snapshots in virtual time, restores the newest one, and reads single
+    /// blocks of it. The output has the time, the requests and their price.
+    Sizes(caches::sizes::StoreSizeStudy),
     /// Run a trace through the engine in virtual time, on a described device
     ///
     /// The output has the time of each snapshot and the work of the device. The blocks have the
@@ -107,6 +121,8 @@ fn main() -> ExitCode {
         Lab::Snapshots(args) => snapshots::run(&args, &mut print),
         Lab::Defragmentation(args) => snapshots::moved_blocks::run(&args, &mut print),
         Lab::Deltas(args) => deltas::run(&args, &mut print),
+        Lab::Caches(args) => caches::run(&args, &mut print),
+        Lab::Sizes(args) => caches::sizes::run(&args, &mut print),
         Lab::Replay(args) => replay::run(&args, &mut print),
         Lab::Randtest(args) => randtest::run(&args, &mut print),
         Lab::Predict(args) => predict::run(&args, &mut print),

@@ -1,6 +1,8 @@
 //! `varve-lab replay`: runs a trace through the real engine, in virtual time or on a real disk.
 
+mod collect;
 mod ground;
+mod traced_snapshots;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
-use varve_log::CompressionLevel;
+use varve_log::{ArenaMap, CompressionLevel};
 use varve_plan::Engine;
 use varve_sim::{DeviceTimes, GeneratedBlock, PageCacheLimits};
 use varve_store::{CompareMode, Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
@@ -18,7 +20,9 @@ use varve_world::World;
 
 use crate::amount;
 use crate::simulated::device;
+use collect::{CollectedSpace, collect};
 use ground::ReplayGround;
+use traced_snapshots::TracedSnapshots;
 
 const HOLDER: &str = "varve-lab replay";
 /// Blocks that are put or read together.
@@ -43,6 +47,10 @@ pub(crate) struct Replay {
     /// The engine
     #[arg(long, value_enum, default_value = "hash-memory")]
     engine: ReplayEngine,
+
+    /// The size of an arena
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = amount::bytes)]
+    arena_size: u64,
 
     /// Bytes that may wait to be written to the device
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = amount::bytes)]
@@ -134,6 +142,7 @@ struct ReplayedWork {
     read_bytes: u64,
     /// Reads of blocks that the trace has not put before, which cannot be repeated.
     unknown_reads: u64,
+    collected: CollectedSpace,
     nanoseconds: u64,
     index: DeviceTimes,
     log: DeviceTimes,
@@ -157,8 +166,7 @@ struct TraceReplay {
     part: ReplayedWork,
     all: ReplayedWork,
     part_started: u64,
-    /// Records that this program does not repeat.
-    left_out: u64,
+    snapshots: TracedSnapshots,
     /// The number of records that failed, and the first error.
     failed_records: u64,
     first_error: Option<String>,
@@ -172,6 +180,7 @@ impl TraceReplay {
         // Emulated storage recognises the blocks in the log only in clear.
         config.encryption = Encryption::None;
         config.compression_level = CompressionLevel::new(1).context("level 1 exists")?;
+        config.arena_map = ArenaMap::new(args.arena_size).context("an arena cannot have this size")?;
         config.index = engine.index;
         config.compare = if engine.by_value { CompareMode::Value } else { CompareMode::Hash };
         Store::create(&world, &config, None, PassphraseCost::default())?;
@@ -189,7 +198,7 @@ impl TraceReplay {
             part: ReplayedWork::default(),
             all: ReplayedWork::default(),
             part_started: 0,
-            left_out: 0,
+            snapshots: TracedSnapshots::default(),
             failed_records: 0,
             first_error: None,
         };
@@ -246,6 +255,7 @@ impl TraceReplay {
         match record {
             TraceRecord::Open => drop(self.open()?),
             TraceRecord::Close => {
+                self.snapshots.end();
                 if let Some(store) = self.store.take() {
                     store.close()?;
                 }
@@ -258,11 +268,13 @@ impl TraceReplay {
             TraceRecord::Snapshot(begin) => {
                 self.end_part(done)?;
                 self.begin = Some(*begin);
+                self.snapshots.begin(begin);
             }
             TraceRecord::Put(run) => self.put(run)?,
             TraceRecord::Get(run) => self.get(run)?,
             TraceRecord::Sync => self.open()?.sync()?,
-            TraceRecord::Forget { .. } | TraceRecord::Gc => self.left_out += 1,
+            TraceRecord::Forget { snapshot } => self.snapshots.forget(*snapshot)?,
+            TraceRecord::Gc => self.collect()?,
             TraceRecord::IdsFull => {}
         }
         Ok(())
@@ -300,7 +312,8 @@ impl TraceReplay {
             let new_before = self.part.new_bytes;
             for (id, score) in (id..end).zip(scores) {
                 let place = usize::try_from(id).context("an id does not fit into memory")?;
-                self.part.new_bytes += if place < self.names.len() { 0 } else { u64::from(run.block_bytes) };
+                let is_new = self.names.get(place).is_none_or(Option::is_none);
+                self.part.new_bytes += if is_new { u64::from(run.block_bytes) } else { 0 };
                 self.note_used(place + 1, run.size_class);
                 self.names[place] = Some(BlockName { score, block_type });
             }
@@ -308,8 +321,21 @@ impl TraceReplay {
             self.ground.work(self.packing_rate, self.part.new_bytes - new_before);
             id = end;
         }
+        self.snapshots.put(run);
         self.part.put_blocks += run.block_count;
         self.part.put_bytes += run.bytes();
+        Ok(())
+    }
+
+    /// Frees the blocks that no snapshot has. Later reads of them cannot be repeated.
+    fn collect(&mut self) -> Result<()> {
+        let live = self.snapshots.live();
+        for (id, name) in (0..).zip(&mut self.names) {
+            name.take_if(|_| !live.contains(&id));
+        }
+        let names: Vec<_> = self.names.iter().copied().flatten().collect();
+        let done = collect(self.open()?, &names)?;
+        self.part.collected.add(&done);
         Ok(())
     }
 
@@ -351,7 +377,8 @@ impl TraceReplay {
         self.part_started = now;
         self.all.add(&part);
         let begin = self.begin.take();
-        if begin.is_none() && part.put_blocks + part.read_blocks + part.unknown_reads == 0 {
+        let requests = part.put_blocks + part.read_blocks + part.unknown_reads + part.collected.collections;
+        if begin.is_none() && requests == 0 {
             return Ok(());
         }
         let mut value = part.as_json("replayed_part");
@@ -382,7 +409,6 @@ impl TraceReplay {
         }
         let mut value = self.all.as_json("replayed_trace");
         value["snapshots"] = json!(self.snapshot_count);
-        value["left_out_records"] = json!(self.left_out);
         let failures = self.ground.failing().map(|failing| (failing.profile().name, failing.tally()));
         if let Some((profile, before)) = failures {
             value["failures"] = json!({
@@ -407,6 +433,7 @@ impl ReplayedWork {
         self.read_blocks += more.read_blocks;
         self.read_bytes += more.read_bytes;
         self.unknown_reads += more.unknown_reads;
+        self.collected.add(&more.collected);
         self.nanoseconds += more.nanoseconds;
         self.index += more.index;
         self.log += more.log;
@@ -421,6 +448,13 @@ impl ReplayedWork {
             "read_blocks": self.read_blocks,
             "read_bytes": self.read_bytes,
             "unknown_reads": self.unknown_reads,
+            "collected": {
+                "collections": self.collected.collections,
+                "replaced_arenas": self.collected.replaced_arenas,
+                "freed_bytes": self.collected.freed_bytes,
+                "written_bytes": self.collected.written_bytes,
+                "left_bytes": self.collected.left_bytes,
+            },
             "nanoseconds": self.nanoseconds,
             "index": device_json(&self.index),
             "log": device_json(&self.log),
@@ -506,9 +540,86 @@ mod tests {
             TraceRecord::Sync,
             TraceRecord::Get(run(0, 0, 200)),
             TraceRecord::Get(run(0, 1100, 5)),
-            TraceRecord::Gc,
             TraceRecord::Close,
         ]
+    }
+
+    /// Two days. The first one's blocks are forgotten, and collected but for the shared ones.
+    fn a_forgotten_day() -> Vec<TraceRecord> {
+        let run = |first_id, block_count| TraceRun {
+            place: 0,
+            first_id,
+            block_count,
+            block_type: BlockType::DATA,
+            block_bytes: 4096,
+            size_class: SizeClass::INCOMPRESSIBLE,
+        };
+        let begin =
+            |time| TraceRecord::Snapshot(SnapshotBegin { time, series: 0, source: SourceKind::Folder });
+        vec![
+            begin(0),
+            TraceRecord::Put(run(0, 1000)),
+            TraceRecord::Sync,
+            begin(86_400),
+            TraceRecord::Put(run(900, 100)),
+            TraceRecord::Put(run(1000, 900)),
+            TraceRecord::Sync,
+            TraceRecord::Close,
+            TraceRecord::Gc,
+            TraceRecord::Get(run(0, 1900)),
+            TraceRecord::Forget { snapshot: 0 },
+            TraceRecord::Gc,
+            TraceRecord::Get(run(0, 1900)),
+            begin(172_800),
+            TraceRecord::Put(run(0, 10)),
+            TraceRecord::Get(run(0, 10)),
+        ]
+    }
+
+    /// Two snapshots of 4 MB in arenas of 1 MB.
+    #[test]
+    fn a_collection_frees_the_forgotten_blocks_as_on_a_real_disk() {
+        for engine in ["hash-memory", "hash-disk", "value-memory"] {
+            let args = ["--engine", engine, "--arena-size", "1M"];
+            let found = replayed(&a_forgotten_day(), &args);
+            let [first, second, third, all] = &found[..] else { panic!("{found:#?}") };
+            assert_eq!(first["collected"]["collections"], 0);
+            let collected = &second["collected"];
+            assert_eq!((&collected["collections"], &all["collected"]), (&json!(2), collected));
+            // Arenas of the first day are freed, but for the last one, which both days share.
+            let freed = collected["freed_bytes"].as_u64().unwrap();
+            assert!((3_000_000..3_900_000).contains(&freed), "{engine}: {collected}");
+            assert!(collected["written_bytes"].as_u64().unwrap() < 1_100_000, "{engine}: {collected}");
+            assert_eq!((&second["read_blocks"], &second["unknown_reads"]), (&json!(2900), &json!(900)));
+            // Blocks that were freed are new when they are put again.
+            assert_eq!((&third["new_bytes"], &third["read_blocks"]), (&json!(40_960), &json!(10)));
+
+            let folder = tempfile::tempdir().unwrap();
+            let on_disk = [&args[..], &["--folder", folder.path().to_str().unwrap()]].concat();
+            let real = replayed(&a_forgotten_day(), &on_disk);
+            for (one, other) in real.iter().zip(&found) {
+                assert_eq!(one["collected"], other["collected"], "{engine}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_not_forgotten_before_it_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("work.vtrace");
+        let header = TraceHeader { maker: TraceMaker::Recorder, name: "test".into(), block_bytes: None };
+        let writer = TraceWriter::new(File::create(&path).unwrap(), &header).unwrap();
+        writer.finish().unwrap();
+        let line = Line::parse_from(["replay", path.to_str().unwrap()]);
+        let ground = ReplayGround::simulated(
+            &device(&line.args.device).unwrap(),
+            PageCacheLimits { dirty_bytes: 1 << 20, clean_bytes: 0 },
+            None,
+            1,
+        );
+        let mut replay = TraceReplay::new(&line.args, ground.unwrap()).unwrap();
+        let error = replay.apply(&TraceRecord::Forget { snapshot: 0 }, &mut |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("snapshot 0"), "{error}");
     }
 
     #[test]
@@ -522,7 +633,7 @@ mod tests {
         assert_eq!((&second["read_blocks"], &second["unknown_reads"]), (&json!(200), &json!(5)));
         assert!(first["nanoseconds"].as_u64() > second["nanoseconds"].as_u64(), "{found:#?}");
         assert!(second["nanoseconds"].as_u64().unwrap() < 10_000_000_000, "pauses are left out");
-        assert_eq!((&all["snapshots"], &all["left_out_records"]), (&json!(2), &json!(1)));
+        assert_eq!((&all["snapshots"], &all["collected"]["collections"]), (&json!(2), &json!(0)));
         let written = |value: &Value| value["log"]["written_bytes"].as_u64().unwrap();
         assert!((2_000_000..3_000_000).contains(&written(first)), "{first:#?}");
         assert!(written(second) < 500_000, "{second:#?}");

@@ -5,7 +5,7 @@ mod read_back;
 mod setting;
 mod source_disk;
 mod take;
-mod workload;
+pub(crate) mod workload;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};

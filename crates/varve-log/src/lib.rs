@@ -49,7 +49,7 @@ pub use reading::file_part::FilePart;
 pub use reading::log::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError};
 pub use reading::whole_arena::WholeArena;
 pub use reading::window::{ArenaWindow, ClumpMap};
-pub use records::clump::{ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
+pub use records::clump::{ClumpBytes, ClumpDraft, FrameBytes, Framing, NamedBlock, PackedClump};
 pub use records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
 pub use records::compression::{CompressionLevel, DecompressError};
 pub use records::directory_page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use varve_block::{BlockName, BlockType, LogAddress, to_hex};
 use varve_log::{
     AppendError, Appender, ArenaEnd, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel,
-    FooterError, Framing, Log, LogConfig, LogKeys, NamedBlock, ProvenPages, ReadLogError, RecoveredArena,
-    Seal, Seals, recovery_of, wrap_secret,
+    FooterError, FrameBytes, Framing, Log, LogConfig, LogKeys, NamedBlock, ProvenPages, ReadLogError,
+    RecoveredArena, Seal, Seals, recovery_of, wrap_secret,
 };
 use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage};
 
@@ -68,7 +68,9 @@ fn append_block(log: &Log, appender: &mut Appender, bytes: &[u8]) -> (LogAddress
     let name = BlockName { score: log.keys().blake3_score(bytes), block_type: BlockType::DATA };
     let mut draft = ClumpDraft::new(ClumpBytes::default());
     draft.push(NamedBlock { name, digest: None, bytes });
-    let (address, _) = appender.append(draft.pack(CompressionLevel::default(), Framing::Pieces)).unwrap();
+    let (address, _) = appender
+        .append(draft.pack(CompressionLevel::default(), Framing::Pieces(FrameBytes::default())))
+        .unwrap();
     (address, name)
 }
 
@@ -781,7 +783,7 @@ fn a_full_disk_stops_the_log_and_loses_nothing() {
     let name = BlockName { score: log.keys().blake3_score(b"x"), block_type: BlockType::DATA };
     let mut draft = ClumpDraft::new(ClumpBytes::default());
     draft.push(NamedBlock { name, digest: None, bytes: &random_bytes(1, 50_000) });
-    let packed = draft.pack(CompressionLevel::default(), Framing::Pieces);
+    let packed = draft.pack(CompressionLevel::default(), Framing::Pieces(FrameBytes::default()));
     assert!(matches!(appender.append(packed.clone()), Err(AppendError::Storage { .. })));
     assert!(
         matches!(appender.append(packed.clone()), Err(AppendError::Failed { .. })),

@@ -17,12 +17,8 @@ use varve_log::{
     PageRow, ReadLogError,
 };
 
-use crate::cache::{FixedHasher, weighted_cache};
+use crate::cache::{CacheBytes, FixedHasher, weighted_cache};
 
-/// The most memory for pages.
-const PAGES_BYTES_MAX: u64 = 32 << 20;
-/// The most memory for the lists of pages.
-const ROWS_BYTES_MAX: u64 = 8 << 20;
 /// The most arenas whose keys are cached.
 const ARENAS_MAX: u64 = 4096;
 /// The most memory for the places of clumps in by-value stores.
@@ -130,11 +126,12 @@ pub(crate) struct Directory {
 
 impl Directory {
     pub(crate) fn new(log: Arc<Log>) -> Self {
+        let bytes = CacheBytes::default();
         Self {
             log,
             arenas: weighted_cache(ARENAS_MAX, 1, UnitWeight),
-            rows: weighted_cache(ROWS_BYTES_MAX, 300, RowsWeight),
-            pages: weighted_cache(PAGES_BYTES_MAX, 150_000, PageWeight),
+            rows: weighted_cache(bytes.page_lists, 300, RowsWeight),
+            pages: weighted_cache(bytes.pages, 150_000, PageWeight),
             places: weighted_cache(PLACES_BYTES_MAX, 1500, PlacesWeight),
             unsealed: Mutex::default(),
         }
@@ -436,9 +433,9 @@ impl Directory {
     }
 
     /// Bounds the memory for pages and lists of pages.
-    pub(crate) fn bound(&self, bytes: u64) {
-        self.pages.set_capacity(bytes - bytes / 4);
-        self.rows.set_capacity(bytes / 4);
+    pub(crate) fn bound(&self, bytes: CacheBytes) {
+        self.pages.set_capacity(bytes.pages);
+        self.rows.set_capacity(bytes.page_lists);
     }
 
     /// Returns the code of the last page of an arena that names a block; `None` if there is none.

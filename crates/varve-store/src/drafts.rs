@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use varve_block::{BlockName, LogAddress, PutError};
-use varve_log::{AppendError, ArenaId, ClumpBytes, Framing, NamedBlock, WriteFailure};
+use varve_log::{AppendError, ArenaId, ClumpBytes, FrameBytes, Framing, NamedBlock, WriteFailure};
 
 use admission::Admission;
 
@@ -36,6 +36,8 @@ pub(crate) struct Drafts {
     drained: Condvar,
     /// True if the blocks are expected to be read in small pieces.
     read_in_pieces: AtomicBool,
+    /// The goal for such pieces.
+    frame_bytes: Mutex<FrameBytes>,
 }
 
 /// The result of adding several blocks.
@@ -60,6 +62,7 @@ impl Drafts {
             admission: Mutex::new(Admission::new(clump_bytes)),
             drained: Condvar::new(),
             read_in_pieces: AtomicBool::new(false),
+            frame_bytes: Mutex::new(FrameBytes::default()),
         }
     }
 
@@ -73,9 +76,14 @@ impl Drafts {
         self.read_in_pieces.store(expected, Ordering::Relaxed);
     }
 
+    /// Sets the size of the pieces of blocks that are put from now on.
+    pub(crate) fn set_frame_bytes(&self, bytes: FrameBytes) {
+        *self.frame_bytes.lock() = bytes;
+    }
+
     pub(crate) fn framing(&self, kind: DraftKind) -> Framing {
         let in_pieces = kind == DraftKind::RandomReads || self.read_in_pieces.load(Ordering::Relaxed);
-        if in_pieces { Framing::Pieces } else { Framing::Whole }
+        if in_pieces { Framing::Pieces(*self.frame_bytes.lock()) } else { Framing::Whole }
     }
 
     /// Returns a pending block; `None` if no block of this name is pending.

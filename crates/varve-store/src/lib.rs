@@ -47,7 +47,7 @@ mod tail;
 mod vault;
 mod without_barren;
 
-pub use cache::{FixedHasher, weighted_cache};
+pub use cache::{CacheBytes, FixedHasher, weighted_cache};
 pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
 };

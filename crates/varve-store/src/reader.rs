@@ -23,6 +23,7 @@ use std::sync::Arc;
 use varve_block::{BlockName, GetError};
 use varve_log::ArenaId;
 
+use crate::cache::CacheBytes;
 use crate::directory::ClumpPlace;
 use crate::drafts::Drafts;
 use crate::finder::Finder;
@@ -50,9 +51,9 @@ impl Reader {
     }
 
     /// Bounds the memory for frames and directories.
-    pub(crate) fn bound_caches(&self, bytes: u64) {
-        self.frames.bound(bytes - bytes / 4);
-        self.vault.directory().bound(bytes / 4);
+    pub(crate) fn set_cache_bytes(&self, bytes: CacheBytes) {
+        self.frames.bound(bytes);
+        self.vault.directory().bound(bytes);
     }
 
     /// Drops everything that was read of an arena that was replaced.

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_index::{DiskIndexStats, IndexStats};
-use varve_log::{AppendError, ArenaId, DirectoryPage, OpenLogError, ReadLogError};
+use varve_log::{AppendError, ArenaId, DirectoryPage, FrameBytes, OpenLogError, ReadLogError};
 use varve_world::{Timestamp, World};
 
+use crate::cache::CacheBytes;
 use crate::config::StoreConfig;
 use crate::directory::ClumpPlace;
 use crate::drafts::Drafts;
@@ -207,7 +208,12 @@ impl Store {
     /// Bounds the memory for cached pages and frames. Without this call the bound suits a machine
     /// with one store.
     pub fn bound_caches(&self, bytes: u64) {
-        self.reader.bound_caches(bytes);
+        self.set_cache_bytes(CacheBytes::sharing(bytes));
+    }
+
+    /// Bounds the memory of each cache by itself, unlike [`bound_caches`](Self::bound_caches).
+    pub fn set_cache_bytes(&self, bytes: CacheBytes) {
+        self.reader.set_cache_bytes(bytes);
     }
 
     /// Advises how blocks that are put from now on will be read: in small pieces at random, as a
@@ -215,6 +221,11 @@ impl Store {
     /// second, each small read takes long. This is only advice: every block can be read either way.
     pub fn expect_reads_in_pieces(&self, expected: bool) {
         self.drafts.expect_reads_in_pieces(expected);
+    }
+
+    /// Sets the size of these small pieces for blocks that are put from now on, in this session.
+    pub fn set_frame_bytes(&self, bytes: FrameBytes) {
+        self.drafts.set_frame_bytes(bytes);
     }
 
     /// Like [`put_batch`](BlockStore::put_batch), but also reports for each block whether it was

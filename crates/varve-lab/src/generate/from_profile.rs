@@ -105,7 +105,7 @@ pub(super) fn generate_source(
             }
             place += u64::from(block.bytes);
         }
-        sink.add(TraceRecord::Sync)?;
+        sink.end_snapshot(day)?;
     }
     Ok(())
 }

@@ -231,6 +231,6 @@ impl FslTree {
                 place += u64::from(self.profile.chunk_bytes);
             }
         }
-        sink.add(TraceRecord::Sync)
+        sink.end_snapshot(day)
     }
 }

@@ -127,6 +127,21 @@ fn the_same_seed_gives_the_same_trace() {
     assert_ne!(of("5"), of("6"));
 }
 
+#[test]
+fn old_snapshots_are_forgotten_and_the_store_is_collected_each_week() {
+    let (bytes, _) = generated("fsl", &["--snapshots", "9", "--keep", "2"]);
+    let records: Vec<_> = TraceReader::new(&bytes[..]).unwrap().map(Result::unwrap).collect();
+    let forgotten: Vec<_> = records
+        .iter()
+        .filter_map(|record| match record {
+            TraceRecord::Forget { snapshot } => Some(*snapshot),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(forgotten, [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(records.iter().filter(|record| **record == TraceRecord::Gc).count(), 1);
+}
+
 /// A trace from a profile has this profile again, on average, within the same bound.
 #[test]
 fn a_trace_from_a_profile_has_the_profile_again() {

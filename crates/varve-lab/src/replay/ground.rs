@@ -9,7 +9,7 @@ use varve_sim::{
     DeviceProfile, DeviceTimes, EmulatedStorage, FailingStorage, FailureProfile, PageCacheLimits,
     TimedStorage, VirtualClock,
 };
-use varve_world::{InlineWorkers, MemoryStorage, Storage, World};
+use varve_world::{MemoryStorage, Storage, World};
 
 use crate::forget::forget;
 use crate::scratch;
@@ -51,8 +51,8 @@ impl ReplayGround {
                 World { clock: Arc::clone(clock) as _, ..World::deterministic(used, seed) }
             }
             Self::Real { folder, storage } => {
-                let real = World::real(folder.path());
-                World { storage: Arc::clone(storage) as _, workers: Arc::new(InlineWorkers), ..real }
+                let deterministic = World::deterministic(Arc::clone(storage) as _, seed);
+                World { clock: World::real(folder.path()).clock, ..deterministic }
             }
         }
     }

@@ -62,15 +62,37 @@ pub enum Framing {
     #[default]
     Whole,
     /// One by one, as in a disk image. The clump has frames, so that a read touches one frame only.
-    Pieces,
+    Pieces(FrameBytes),
 }
 
-/// The goal for the total size of a frame's blocks. `docs/decisions/0006-random-reads.md` has the
-/// measurement.
-const FRAME_BYTES: usize = 32 << 10;
+/// The goal for the total size of the blocks of a frame that is read by itself. The default is 32
+/// KiB: `docs/decisions/0006-random-reads.md` and `0042-sizes-for-all-devices.md` have the
+/// measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FrameBytes(u32);
+
+impl FrameBytes {
+    /// Makes a goal between 512 bytes and 2 MiB; `None` for any other.
+    #[must_use]
+    pub fn new(bytes: u32) -> Option<Self> {
+        (512..=2 << 20).contains(&bytes).then_some(Self(bytes))
+    }
+
+    /// Returns the goal in bytes.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for FrameBytes {
+    fn default() -> Self {
+        Self(32 << 10)
+    }
+}
 
 /// The goal for incompressible blocks outside of disk images. A larger frame would not make them
-/// smaller, and a reader of one block reads little more. Disk images keep [`FRAME_BYTES`], because
+/// smaller, and a reader of one block reads little more. Disk images keep [`FrameBytes`], because
 /// they are mostly restored in order, where small frames cost an eighth more processor time.
 const LONELY_FRAME_BYTES: usize = 8 << 10;
 
@@ -182,7 +204,7 @@ impl ClumpDraft {
     pub fn pack(&self, level: CompressionLevel, framing: Framing) -> PackedClump {
         let is_random = looks_incompressible(&self.blocks);
         let pieces = self.pieces(match framing {
-            Framing::Pieces => FRAME_BYTES,
+            Framing::Pieces(frame) => to_usize(frame.0),
             // One piece would save only the table's rows of 32 bytes.
             Framing::Whole if is_random => LONELY_FRAME_BYTES,
             Framing::Whole => usize::MAX,
@@ -356,12 +378,15 @@ mod tests {
     }
 
     fn body_of(draft: &ClumpDraft) -> Vec<u8> {
-        draft.pack(CompressionLevel::default(), Framing::Pieces).record.split_off(RECORD_HEADER_BYTES)
+        draft
+            .pack(CompressionLevel::default(), Framing::Pieces(FrameBytes::default()))
+            .record
+            .split_off(RECORD_HEADER_BYTES)
     }
 
     /// Returns the blocks of a packed draft and the number of its frames.
     fn opened(draft: &ClumpDraft) -> (Vec<(BlockType, Bytes)>, usize) {
-        opened_as(draft, Framing::Pieces)
+        opened_as(draft, Framing::Pieces(FrameBytes::default()))
     }
 
     fn opened_as(draft: &ClumpDraft, framing: Framing) -> (Vec<(BlockType, Bytes)>, usize) {
@@ -450,8 +475,8 @@ mod tests {
             bytes
         };
         let cases = [
-            (&text as &dyn Fn(usize) -> Vec<u8>, Framing::Pieces, 32),
-            (&random, Framing::Pieces, 32),
+            (&text as &dyn Fn(usize) -> Vec<u8>, Framing::Pieces(FrameBytes::default()), 32),
+            (&random, Framing::Pieces(FrameBytes::default()), 32),
             (&random, Framing::Whole, 64),
             (&text, Framing::Whole, 1),
         ];

@@ -12,7 +12,7 @@ use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::arenas::sectors::SECTOR_GRANULES;
 use crate::reading::log::{Log, OpenedArena, ReadLogError};
 use crate::reading::window::{ArenaWindow, DecryptedBody, SalvagedParts};
-use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
+use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, FrameBytes, Framing, NamedBlock, PackedClump};
 use crate::records::clump_content::ClumpContent;
 use crate::records::compression::CompressionLevel;
 use crate::records::record_header::{RecordHeader, RecordKind};
@@ -61,7 +61,7 @@ impl SalvagedClump {
             blocks.for_each(|block| {
                 draft.push(block);
             });
-            return draft.pack(level, Framing::Pieces);
+            return draft.pack(level, Framing::Pieces(FrameBytes::default()));
         };
         let rows = blocks.map(|block| BlockRow {
             name: block.name,

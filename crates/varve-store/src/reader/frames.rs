@@ -9,13 +9,8 @@ use quick_cache::sync::Cache;
 use varve_block::{BlockName, BlockType, LogAddress, PlacedName, Score};
 use varve_log::{ArenaId, ArenaMap, ClumpMap, FrameContent, FramePlace};
 
-use crate::cache::{FixedHasher, weighted_cache};
+use crate::cache::{CacheBytes, FixedHasher, weighted_cache};
 use crate::vault::Namer;
-
-/// The most memory for opened frames.
-const FRAMES_BYTES_MAX: u64 = 96 << 20;
-/// The most memory for the maps of clumps. A map takes a few thousandths of its clump.
-const MAPS_BYTES_MAX: u64 = 16 << 20;
 
 /// An authenticated frame. Its blocks are named when they are first requested, and are returned
 /// only under the name of their bytes; in a by-value store, under the name that their clump's table
@@ -88,16 +83,17 @@ pub(crate) struct FrameCache {
 
 impl FrameCache {
     pub(crate) fn new() -> Self {
+        let bytes = CacheBytes::default();
         Self {
-            maps: weighted_cache(MAPS_BYTES_MAX, 1000, MapWeight),
-            frames: weighted_cache(FRAMES_BYTES_MAX, 64 << 10, FrameWeight),
+            maps: weighted_cache(bytes.clump_maps, 1000, MapWeight),
+            frames: weighted_cache(bytes.frames, 64 << 10, FrameWeight),
         }
     }
 
     /// Bounds the memory for frames and maps.
-    pub(crate) fn bound(&self, bytes: u64) {
-        self.frames.set_capacity(bytes - bytes / 8);
-        self.maps.set_capacity(bytes / 8);
+    pub(crate) fn bound(&self, bytes: CacheBytes) {
+        self.frames.set_capacity(bytes.frames);
+        self.maps.set_capacity(bytes.clump_maps);
     }
 
     /// Returns the map of the clump at `address`; calls `read` if it is not cached.

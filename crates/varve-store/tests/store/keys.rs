@@ -561,7 +561,8 @@ fn lied_to() -> (MemoryStorage, BlockName, BlockName) {
     let random = Arc::new(SeededRandom::new(9));
     let mut appender =
         Appender::new(Arc::clone(&log), random, (Seals::default(), 0), Vec::new(), ArenaId(1)).unwrap();
-    appender.append(draft.pack(varve_log::CompressionLevel::default(), varve_log::Framing::Pieces)).unwrap();
+    let framing = varve_log::Framing::Pieces(varve_log::FrameBytes::default());
+    appender.append(draft.pack(varve_log::CompressionLevel::default(), framing)).unwrap();
     appender.finish_page().unwrap();
     let plan = appender.plan_sync();
     plan.carry_out(&log).unwrap();

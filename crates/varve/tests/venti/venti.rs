@@ -15,6 +15,7 @@ use crate::mount_point::{Mount, PATIENCE, can_mount, wait_until};
 use crate::sandbox::{Sandbox, has, manifest, noise, sample_folder, sparse_image, write_at};
 use crate::venti_server::strange::Strange;
 use crate::venti_server::{STORE, Server, at, command_at, fails_at, make_store};
+use serde_json::{Value, json};
 use varve_archive::image::ServedImage;
 use varve_block::{Block, BlockName, BlockStore, BlockType, Score, with_causes};
 use varve_machine::{NbdDisk, NbdDiskOptions};
@@ -332,6 +333,87 @@ fn the_numbers_of_proxies_tell_what_waits_and_which_shard_is_away() {
     assert_eq!(number("varve_buffer_room_bytes{store=\"write-buffer\"}"), 1 << 30);
     proxy.end();
     far.end();
+}
+
+/// Returns the traces in a folder, the oldest first: each file, and its records as `varve --json
+/// trace show` prints them.
+fn shown_traces(sandbox: &Sandbox, folder: &str) -> Vec<(String, Vec<Value>)> {
+    let entries = fs::read_dir(sandbox.path(folder)).unwrap();
+    let mut files: Vec<_> = entries.map(|file| file.unwrap().path().to_str().unwrap().to_owned()).collect();
+    files.sort();
+    let shown = |file: String| {
+        let records = sandbox.json(["trace", "show", &file]);
+        (file, records)
+    };
+    files.into_iter().map(shown).collect()
+}
+
+/// Returns the bytes of data that records of one kind put or get.
+fn traced_data(records: &[Value], kind: &str) -> u64 {
+    let runs = records.iter().filter(|run| run["record"] == kind && run["block_type"] == "data");
+    runs.map(|run| run["block_count"].as_u64().unwrap() * run["block_bytes"].as_u64().unwrap()).sum()
+}
+
+/// A recorder stands between a client and a served store: before the store itself, and before a
+/// server in the front of it.
+#[test]
+fn a_recorder_behind_a_server_leaves_a_trace_of_its_clients() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    fs::create_dir(sandbox.path("folder")).unwrap();
+    let secret = noise(5, 600_000);
+    fs::write(sandbox.path("folder/HiddenName"), &secret).unwrap();
+    let serve = |front: &str, behind: &str| {
+        let text = format!(
+            "serve = \"front\"\n[store.front]\nkind = \"record\"\nsource = \"back\"\nfolder = \"{}\"\n\
+             [store.back]\n{behind}\n",
+            sandbox.arg(&format!("{front}-traces"))
+        );
+        let file = format!("{front}.toml");
+        fs::write(sandbox.path(&file), text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+        command.args(["serve", "--venti", "127.0.0.1:0", "--proxies", &sandbox.arg(&file)]);
+        Server::run(&sandbox, command, 1)
+    };
+    let near = serve("near", &format!("kind = \"folder\"\npath = \"{}\"", sandbox.arg(STORE)));
+    let behind = format!("kind = \"server\"\naddress = \"{}\"\nattempts = 1", near.address());
+    let far = serve("far", &behind);
+    at(&sandbox, far.address(), &["snapshot", &sandbox.arg("folder"), "--name", "home"]);
+    far.end();
+    // A server that is started again has no blocks in its memory, and begins a new trace.
+    let far = serve("far", &behind);
+    at(&sandbox, far.address(), &["restore", "home", &sandbox.arg("out")]);
+    assert_eq!(fs::read(sandbox.path("out/HiddenName")).unwrap(), secret);
+    far.end();
+    near.end();
+
+    let of_far = shown_traces(&sandbox, "far-traces");
+    let [(file, taken), (_, restored)] = &of_far[..] else { panic!("{of_far:?}") };
+    // The lists of the folder are data, too.
+    let file_and_lists = 600_000..602_000;
+    assert!(file_and_lists.contains(&traced_data(taken, "put")), "{taken:?}");
+    assert!(file_and_lists.contains(&traced_data(restored, "get")), "{restored:?}");
+    assert_eq!(traced_data(restored, "put"), 0);
+    assert!(taken.iter().any(|record| record["record"] == "sync"), "{taken:?}");
+    for (_, records) in &of_far {
+        let end = records.last().unwrap();
+        assert_eq!((&end["type"], &end["complete"]), (&json!("trace_end"), &json!(true)));
+    }
+    let bytes = fs::read(file).unwrap();
+    let has_part = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
+    assert!(!has_part(b"HiddenName") && secret.windows(8).step_by(997).all(|part| !has_part(part)));
+    // The recorder before the store has seen these puts. A client may send a block again.
+    let of_near = shown_traces(&sandbox, "near-traces");
+    let [(_, records)] = &of_near[..] else { panic!("{of_near:?}") };
+    assert!(traced_data(records, "put") >= traced_data(taken, "put"), "{records:?}");
+
+    let profile = sandbox.json(["trace", "profile", file])[0]["profile"].clone();
+    let sum = |histogram: &Value| -> u64 {
+        histogram.as_array().unwrap().iter().map(|bucket| bucket["sum"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(sum(&profile["first"]["new_bytes"]), traced_data(taken, "put"), "{profile:#}");
+    let classes = &profile["first"]["size_classes"];
+    assert!(classes[0] == 0 && classes[8].as_u64() >= Some(600_000), "noise does not compress: {profile:#}");
 }
 
 #[test]

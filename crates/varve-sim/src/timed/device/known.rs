@@ -18,9 +18,11 @@ macro_rules! devices {
 }
 
 devices!(
+    "870-evo",
     "compact-flash-ide",
     "compact-flash-usb",
     "compaq-bd009222bb",
+    "exos-x24",
     "foundation-hitachi",
     "foundation-maxtor",
     "mems-first",
