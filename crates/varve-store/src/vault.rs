@@ -18,6 +18,7 @@ mod bring_back;
 mod catalog_roots;
 mod create;
 mod hint;
+mod hint_pieces;
 mod later_generation;
 mod log_extent;
 mod namer;

@@ -3,6 +3,7 @@
 //! The program reads it, because it knows the configuration and the store. The page asks for it in
 //! the background, and shows the newest state that is known.
 
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,14 +40,14 @@ pub trait ArchiveState: Send + Sync {
     fn space(&self) -> Result<SpaceNeeds, String>;
 
     /// The saved index of the names in all snapshots; `None` if there is none.
-    fn saved_names(&self) -> Option<Vec<u8>>;
+    fn saved_names(&self) -> Option<Box<dyn Read + '_>>;
 
-    /// Saves the index of the names in all snapshots, so that only readers of the store can read
-    /// it.
+    /// Saves the index of the names in all snapshots, which `write` writes, so that only readers of
+    /// the store can read it.
     ///
     /// # Errors
     /// The index cannot be written. It is then made anew at the next start.
-    fn save_names(&self, index: &[u8]) -> Result<(), String>;
+    fn save_names(&self, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<(), String>;
 }
 
 /// An arena of the log.

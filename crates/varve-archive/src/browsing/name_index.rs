@@ -9,11 +9,12 @@
 //! read. A disk in a file of an archived folder is that file alone.
 //!
 //! The index only proposes paths: a reader looks each one up in its snapshot. It may be dropped at
-//! any time, and is made anew from the snapshots. It takes the length of each name and eight bytes,
-//! however many snapshots have the name.
+//! any time, and is made anew from the snapshots. Names are kept without the bytes that they share
+//! with the name before, and take about four bytes more, however many snapshots have the name.
 
 mod folder_names;
 mod name_matcher;
+mod packed_names;
 mod saved_names;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use varve_world::Timestamp;
 
-use self::folder_names::IndexedFolder;
+use self::folder_names::{IndexedFolder, NameList};
 use self::name_matcher::NameMatcher;
 use crate::browsing::files::Files;
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
@@ -30,7 +31,9 @@ use crate::catalog::snapshot_id::SnapshotId;
 use crate::records::node::{Node, NodeKind};
 
 /// Names are not indexed beyond these bytes in all.
-const INDEX_BYTES_MAX: usize = 256 << 20;
+const INDEX_BYTES_MAX: usize = 128 << 20;
+/// The memory for a folder beside its path and names: its place in the map, and two allocations.
+const FOLDER_BYTES: usize = 96;
 /// Deeper folders are not indexed.
 const DEPTH_MAX: usize = 256;
 
@@ -55,7 +58,7 @@ struct IndexedSeries {
     /// By time, the oldest first. Their numbers are in the spans of the names.
     snapshots: Vec<IndexedSnapshot>,
     /// By path. The root has an empty path.
-    folders: BTreeMap<Vec<u8>, IndexedFolder>,
+    folders: BTreeMap<Box<[u8]>, IndexedFolder>,
     /// True if a folder was unreadable.
     has_gaps: bool,
 }
@@ -196,14 +199,19 @@ impl NameIndex {
             result.has_gaps |= series.has_gaps;
             let is_listed: Vec<bool> = series.snapshots.iter().map(|one| is_listed(&one.id)).collect();
             let after = after.filter(|_| Some(key) == first.as_ref());
-            let from = after.map_or(Bound::Unbounded, |after| Bound::Included(after.folder.clone()));
-            for (folder, names) in series.folders.range((from, Bound::Unbounded)) {
-                let after = after.filter(|after| after.folder == *folder).map(|after| after.name.as_slice());
-                for (name, spans) in names.iter() {
+            let from = after.map_or(Bound::Unbounded, |after| Bound::Included(after.folder.as_slice()));
+            for (folder, names) in series.folders.range::<[u8], _>((from, Bound::Unbounded)) {
+                let after =
+                    after.filter(|after| *after.folder == **folder).map(|after| after.name.as_slice());
+                let mut names = names.cursor();
+                while names.advance() {
+                    let name = names.name();
                     if after.is_some_and(|after| name <= after) || !matcher.matches(name) {
                         continue;
                     }
-                    let Some(number) = folder_names::newest_listed(spans, &is_listed) else { continue };
+                    let Some(number) = folder_names::newest_listed(names.spans(), &is_listed) else {
+                        continue;
+                    };
                     let Some(snapshot) = series.snapshots.get(number) else { continue };
                     if result.paths.len() >= count {
                         result.is_cut = true;
@@ -212,7 +220,7 @@ impl NameIndex {
                     result.paths.push(IndexedPath {
                         host: host.clone(),
                         series: key.1.clone(),
-                        folder: folder.clone(),
+                        folder: folder.to_vec(),
                         name: name.to_vec(),
                         snapshot: snapshot.id,
                     });
@@ -222,7 +230,7 @@ impl NameIndex {
         result
     }
 
-    /// The memory for names and spans, in bytes.
+    /// The memory for folders, names and spans, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.series.values().map(IndexedSeries::bytes).sum()
@@ -231,7 +239,7 @@ impl NameIndex {
 
 impl IndexedSeries {
     fn bytes(&self) -> usize {
-        self.folders.iter().map(|(path, names)| path.len() + names.bytes()).sum()
+        self.folders.iter().map(|(path, names)| folder_bytes(path, names)).sum()
     }
 
     /// Returns true if the listed snapshots can be added behind those of the index. A series with
@@ -299,25 +307,26 @@ impl IndexedSeries {
             if now.content.is_some() && before.as_ref().is_some_and(|before| before.content == now.content) {
                 continue;
             }
-            let (mut names, mut folders, mut is_whole) = (Vec::new(), Vec::new(), true);
+            let (mut names, mut folders, mut is_whole) = (NameList::default(), Vec::new(), true);
             for node in files.nodes(&now) {
                 let Ok(node) = node else {
                     is_whole = false;
                     break;
                 };
-                names.push(node.name.clone());
+                names.push(&node.name);
                 if node.kind == NodeKind::Folder {
                     folders.push(node);
                 }
             }
             self.has_gaps |= !is_whole;
-            names.sort_unstable();
+            names.sort();
             folders.sort_unstable_by(|one, other| one.name.cmp(&other.name));
             let gone = if is_whole { self.folders_but(&path, &folders) } else { Vec::new() };
-            let known = self.folders.entry(path.clone()).or_default();
-            let bytes = known.bytes();
-            known.apply(&names, number, is_whole);
-            let grown = known.bytes().saturating_sub(bytes);
+            let bytes_before =
+                self.folders.get(path.as_slice()).map_or(0, |known| folder_bytes(&path, known));
+            let known = self.folders.entry(path.as_slice().into()).or_default();
+            known.apply(names.iter(), number, is_whole);
+            let grown = folder_bytes(&path, known).saturating_sub(bytes_before);
             *left = left.checked_sub(grown).ok_or(UpdateNamesError::TooLarge)?;
             gone.iter().for_each(|gone| self.end_below(gone, number));
             if depth >= DEPTH_MAX {
@@ -343,21 +352,27 @@ impl IndexedSeries {
     fn folders_but(&self, path: &[u8], folders: &[Node]) -> Vec<Vec<u8>> {
         let Some(known) = self.folders.get(path) else { return Vec::new() };
         let is_left = |name: &[u8]| folders.binary_search_by(|one| one.name.as_slice().cmp(name)).is_err();
-        let left = known.newest().filter(|name| is_left(name)).map(|name| join(path, name));
-        left.filter(|path| self.folders.contains_key(path)).collect()
+        let left = known.newest(is_left).into_iter().map(|name| join(path, &name));
+        left.filter(|path| self.folders.contains_key(path.as_slice())).collect()
     }
 
     /// Ends the spans of all names in a folder that is gone, and in the folders below it.
     fn end_below(&mut self, path: &[u8], number: u32) {
         if let Some(names) = self.folders.get_mut(path) {
-            names.apply(&[], number, true);
+            names.apply([], number, true);
         }
         let inside = [path, b"/"].concat();
-        let below = self.folders.range_mut(inside.clone()..);
+        let from = (Bound::Included(inside.as_slice()), Bound::Unbounded);
+        let below = self.folders.range_mut::<[u8], _>(from);
         for (_, names) in below.take_while(|(folder, _)| folder.starts_with(&inside)) {
-            names.apply(&[], number, true);
+            names.apply([], number, true);
         }
     }
+}
+
+/// The memory for a folder, in bytes.
+fn folder_bytes(path: &[u8], names: &IndexedFolder) -> usize {
+    path.len() + names.packed().len() + FOLDER_BYTES
 }
 
 fn series_key(snapshot: &Snapshot) -> SeriesKey {

@@ -23,7 +23,7 @@ use super::Vault;
 /// of the file.
 pub const HINT_MAC_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"varveSH1";
-const SALT_BYTES: usize = 32;
+pub(super) const SALT_BYTES: usize = 32;
 /// The most bytes that encryption adds.
 const ADDED_BYTES: usize = 128;
 
@@ -35,7 +35,7 @@ pub struct Hint {
 }
 
 impl Hint {
-    fn file(&self) -> FileName {
+    pub(super) fn file(&self) -> FileName {
         FileName::new(self.file).expect("a plain name")
     }
 }
@@ -91,15 +91,20 @@ impl Vault {
     /// When it cannot be written, or this key cannot read the store; the previous hint then
     /// remains.
     pub fn write_secret_hint(&self, hint: &Hint, contents: &[u8]) -> io::Result<()> {
-        let mut salt = [0; SALT_BYTES];
-        self.world.random.fill(&mut salt)?;
-        let key = self.hint_key(hint, &salt);
-        let key = key.ok_or_else(|| io::Error::other("the key of this store is write-only"))?;
+        let (salt, key) = self.new_hint_key(hint)?;
         let body = wrap_secret(&key, &MAGIC, contents);
         self.write_hint(hint, [&MAGIC[..], &salt, &body].concat())
     }
 
-    fn hint_key(&self, hint: &Hint, salt: &[u8; SALT_BYTES]) -> Option<LockedMemory<[u8; 32]>> {
+    /// Draws a salt, and derives the key of a secret hint from it.
+    pub(super) fn new_hint_key(&self, hint: &Hint) -> io::Result<([u8; SALT_BYTES], LockedMemory<[u8; 32]>)> {
+        let mut salt = [0; SALT_BYTES];
+        self.world.random.fill(&mut salt)?;
+        let key = self.hint_key(hint, &salt);
+        Ok((salt, key.ok_or_else(|| io::Error::other("the key of this store is write-only"))?))
+    }
+
+    pub(super) fn hint_key(&self, hint: &Hint, salt: &[u8; SALT_BYTES]) -> Option<LockedMemory<[u8; 32]>> {
         let key = self.log.keys().derive_for_readers(hint.context)?;
         Some(LockedMemory::filled(|into: &mut [u8; 32]| {
             into.copy_from_slice(blake3::keyed_hash(&key, salt).as_bytes());

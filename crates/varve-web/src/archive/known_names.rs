@@ -134,18 +134,20 @@ impl KnownNames {
 
     fn saved(&self) -> NameIndex {
         let saved = self.state.as_ref().and_then(|state| state.saved_names());
-        saved.and_then(|saved| NameIndex::decode(&saved)).unwrap_or_default()
+        saved.and_then(|mut saved| NameIndex::read(&mut *saved)).unwrap_or_default()
     }
 
     fn save(&self) {
         let Some(state) = &self.state else { return };
-        let is_saved = self.progress.lock().saved_at.is_some_and(|at| at.elapsed() < SAVE_AGE);
-        let encoded = self.index.read().as_ref().filter(|_| !is_saved).map(NameIndex::encode);
-        if let Some(encoded) = encoded {
-            self.progress.lock().saved_at = Some(Instant::now());
-            if let Err(error) = state.save_names(&encoded) {
-                tracing::warn!(error, "the index of names was not saved");
-            }
+        if self.progress.lock().saved_at.is_some_and(|at| at.elapsed() < SAVE_AGE) {
+            return;
+        }
+        // Searches go on meanwhile. Only this thread changes the index.
+        let index = self.index.read();
+        let Some(index) = index.as_ref() else { return };
+        self.progress.lock().saved_at = Some(Instant::now());
+        if let Err(error) = state.save_names(&mut |into| index.write(into)) {
+            tracing::warn!(error, "the index of names was not saved");
         }
     }
 }

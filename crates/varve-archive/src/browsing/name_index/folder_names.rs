@@ -1,105 +1,76 @@
 //! The names of one folder in all snapshots of a series.
 
-/// The end of a span of a name that the newest snapshot has.
-pub(super) const OPEN: u32 = u32::MAX;
-
-/// Snapshots in a row that have a name, by their numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NameSpan {
-    pub(super) first: u32,
-    /// [`OPEN`] as long as the newest snapshot has the name.
-    pub(super) last: u32,
-}
+use super::packed_names::{NameCursor, NamePacker, NameSpan, OPEN};
 
 /// The names that a folder has or had.
-///
-/// Invariant: the names are sorted, and the spans of each are in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct IndexedFolder {
-    /// Each name, with a zero byte behind it. No name has one.
-    text: Vec<u8>,
-    /// The number of spans of each name, in the order of the names. Empty if each has one.
-    counts: Vec<u32>,
-    spans: Vec<NameSpan>,
+    packed: Box<[u8]>,
 }
 
 impl IndexedFolder {
-    /// Makes them from saved parts; `None` if the parts do not fit together.
-    pub(super) fn from_parts(text: Vec<u8>, counts: Vec<u32>, spans: Vec<NameSpan>) -> Option<Self> {
-        let names = Self { text, counts, spans };
-        if !(names.text.is_empty() || names.text.last() == Some(&0)) {
-            return None;
-        }
-        let name_count = names.names().count();
-        let span_count = match names.counts.as_slice() {
-            [] => Some(name_count),
-            counts if counts.len() != name_count || counts.contains(&0) => None,
-            counts => counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count as usize)),
-        };
-        let is_sorted = names.names().zip(names.names().skip(1)).all(|(name, next)| name < next);
-        let is_in_order = |(_, spans): (&[u8], &[NameSpan])| {
-            spans.iter().all(|span| span.first <= span.last)
-                && spans.iter().zip(spans.iter().skip(1)).all(|(span, next)| span.last < next.first)
-        };
-        let fits = span_count == Some(names.spans.len()) && is_sorted;
-        (fits && names.iter().all(is_in_order)).then_some(names)
+    /// Makes them from their packed form; `None` if that is damaged, or has other snapshots than
+    /// the first `snapshot_count`.
+    pub(super) fn from_packed(packed: Box<[u8]>, snapshot_count: u32) -> Option<Self> {
+        NameCursor::new(&packed).are_names_of(snapshot_count).then_some(Self { packed })
     }
 
-    pub(super) fn parts(&self) -> (&[u8], &[u32], &[NameSpan]) {
-        (&self.text, &self.counts, &self.spans)
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.text.len() + self.counts.len() * size_of::<u32>() + self.spans.len() * size_of::<NameSpan>()
-    }
-
-    fn names(&self) -> impl Iterator<Item = &[u8]> {
-        let text = self.text.strip_suffix(&[0]);
-        text.into_iter().flat_map(|text| text.split(|byte| *byte == 0))
+    pub(super) fn packed(&self) -> &[u8] {
+        &self.packed
     }
 
     /// The names in order, each with its spans.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[NameSpan])> {
-        let mut left = self.spans.as_slice();
-        let mut counts = self.counts.iter();
-        self.names().map(move |name| {
-            let count = counts.next().map_or(1, |count| *count as usize).min(left.len());
-            let (spans, rest) = left.split_at(count);
-            left = rest;
-            (name, spans)
-        })
+    pub(super) fn cursor(&self) -> NameCursor<'_> {
+        NameCursor::new(&self.packed)
     }
 
-    /// The names that the newest snapshot has.
-    pub(super) fn newest(&self) -> impl Iterator<Item = &[u8]> {
-        self.iter().filter(|(_, spans)| is_open(spans)).map(|(name, _)| name)
+    /// The names that the newest snapshot has, if `is_wanted` holds for them.
+    pub(super) fn newest(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let (mut newest, mut known) = (Vec::new(), self.cursor());
+        while known.advance() {
+            if is_open(known.spans()) && is_wanted(known.name()) {
+                newest.push(known.name().to_vec());
+            }
+        }
+        newest
     }
 
     /// Notes the names that the folder has in the next snapshot, whose number this is. They are
     /// sorted. If they are not all, the other names are taken to be there still.
-    pub(super) fn apply(&mut self, now: &[Vec<u8>], number: u32, is_whole: bool) {
-        let mut new = NamesBuilder::default();
-        let mut now = now.iter().map(Vec::as_slice).peekable();
-        for (name, spans) in self.iter() {
+    pub(super) fn apply<'n>(&mut self, now: impl IntoIterator<Item = &'n [u8]>, number: u32, is_whole: bool) {
+        let mut new = NamePacker::with_capacity(self.packed.len());
+        let begun = NameSpan { first: number, last: OPEN };
+        let mut now = now.into_iter().peekable();
+        let (mut known, mut spans) = (self.cursor(), Vec::new());
+        while known.advance() {
+            let name = known.name();
             while let Some(added) = now.next_if(|added| *added < name) {
-                new.push(added, &[], Some(number));
+                new.push(added, &[begun]);
             }
             let is_there = now.next_if(|added| *added == name).is_some();
-            match (is_open(spans), is_there) {
-                (true, false) if is_whole => new.push_ended(name, spans, number),
-                (false, true) => new.push(name, spans, Some(number)),
-                _ => new.push(name, spans, None),
+            spans.clear();
+            spans.extend_from_slice(known.spans());
+            match (is_open(&spans), is_there) {
+                (true, false) if is_whole => end_before(&mut spans, number),
+                (false, true) => spans.push(begun),
+                _ => {}
             }
+            new.push(name, &spans);
         }
-        for added in now {
-            new.push(added, &[], Some(number));
-        }
-        *self = new.finish();
+        now.for_each(|added| new.push(added, &[begun]));
+        self.packed = new.finish();
     }
 }
 
 fn is_open(spans: &[NameSpan]) -> bool {
     spans.last().is_some_and(|span| span.last == OPEN)
+}
+
+/// Ends the last span before the snapshot `number`.
+fn end_before(spans: &mut [NameSpan], number: u32) {
+    if let Some(span) = spans.last_mut() {
+        span.last = number.saturating_sub(1);
+    }
 }
 
 /// The number of the newest listed snapshot in these spans.
@@ -112,98 +83,105 @@ pub(super) fn newest_listed(spans: &[NameSpan], is_listed: &[bool]) -> Option<us
     })
 }
 
+/// The names of a folder in one snapshot, in one piece of memory.
 #[derive(Default)]
-struct NamesBuilder {
-    names: IndexedFolder,
-    has_more_spans: bool,
+pub(super) struct NameList {
+    text: Vec<u8>,
+    /// The begin and the end of each name in the text.
+    places: Vec<(usize, usize)>,
 }
 
-impl NamesBuilder {
-    fn push(&mut self, name: &[u8], spans: &[NameSpan], begun: Option<u32>) {
-        self.names.text.extend_from_slice(name);
-        self.names.text.push(0);
-        self.names.spans.extend_from_slice(spans);
-        self.names.spans.extend(begun.map(|first| NameSpan { first, last: OPEN }));
-        let count = spans.len() + usize::from(begun.is_some());
-        self.has_more_spans |= count != 1;
-        self.names.counts.push(u32::try_from(count).unwrap_or(u32::MAX));
+impl NameList {
+    pub(super) fn push(&mut self, name: &[u8]) {
+        let begin = self.text.len();
+        self.text.extend_from_slice(name);
+        self.places.push((begin, self.text.len()));
     }
 
-    /// Adds a name whose last span ends before the snapshot `number`.
-    fn push_ended(&mut self, name: &[u8], spans: &[NameSpan], number: u32) {
-        self.push(name, spans, None);
-        if let Some(span) = self.names.spans.last_mut() {
-            span.last = number.saturating_sub(1);
-        }
+    /// Sorts the names. A damaged folder of a disk may have a name twice, which is then left once.
+    pub(super) fn sort(&mut self) {
+        let text = &self.text;
+        self.places.sort_unstable_by_key(|(begin, end)| &text[*begin..*end]);
+        self.places.dedup_by_key(|(begin, end)| &text[*begin..*end]);
     }
 
-    fn finish(mut self) -> IndexedFolder {
-        if !self.has_more_spans {
-            self.names.counts = Vec::new();
-        }
-        self.names.text.shrink_to_fit();
-        self.names.counts.shrink_to_fit();
-        self.names.spans.shrink_to_fit();
-        self.names
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.places.iter().map(|(begin, end)| &self.text[*begin..*end])
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
     use super::*;
 
+    type Days = Vec<(BTreeMap<Vec<u8>, ()>, bool)>;
+
+    fn days() -> impl Strategy<Value = Days> {
+        let name = prop_oneof![
+            prop::collection::vec(b'a'..b'd', 0..4),
+            (0_u8..20).prop_map(|number| format!("report-{number:04}.text").into_bytes()),
+        ];
+        let names = prop::collection::btree_map(name, Just(()), 0..12);
+        prop::collection::vec((names, prop::bool::weighted(0.9)), 1..12)
+    }
+
     proptest! {
-        /// Each name has exactly the snapshots in which it was noted.
+        /// The plain form is, for each name, a list of the snapshots that have it.
         #[test]
-        fn spans_are_the_snapshots_that_have_a_name(days in prop::collection::vec(prop::collection::btree_set(0_u8..12, 0..8), 1..12)) {
-            let mut names = IndexedFolder::default();
-            for (number, day) in days.iter().enumerate() {
-                let now: Vec<Vec<u8>> = day.iter().map(|name| vec![b'a' + name]).collect();
-                names.apply(&now, u32::try_from(number).unwrap(), true);
-            }
-            let ever: BTreeSet<u8> = days.iter().flatten().copied().collect();
-            let known: Vec<Vec<u8>> = names.iter().map(|(name, _)| name.to_vec()).collect();
-            prop_assert_eq!(known, ever.iter().map(|name| vec![b'a' + name]).collect::<Vec<_>>());
-            for ((_, spans), name) in names.iter().zip(&ever) {
-                for (number, day) in days.iter().enumerate() {
-                    let mut is_listed = vec![false; days.len()];
-                    is_listed[number] = true;
-                    let expected = day.contains(name).then_some(number);
-                    prop_assert_eq!(newest_listed(spans, &is_listed), expected);
+        fn a_folder_knows_what_the_plain_form_knows(days in days()) {
+            let (mut folder, mut plain) = (IndexedFolder::default(), BTreeMap::<Vec<u8>, Vec<bool>>::new());
+            for (number, (now, is_whole)) in days.iter().enumerate() {
+                folder.apply(now.keys().map(Vec::as_slice), u32::try_from(number).unwrap(), *is_whole);
+                now.keys().for_each(|name| _ = plain.entry(name.clone()).or_default());
+                for (name, has) in &mut plain {
+                    has.resize(number, false);
+                    let was_there = has.last().copied().unwrap_or_default();
+                    has.push(now.contains_key(name) || was_there && !is_whole);
                 }
             }
-            let (text, counts, spans) = names.parts();
-            let again = IndexedFolder::from_parts(text.to_vec(), counts.to_vec(), spans.to_vec());
-            prop_assert_eq!(again, Some(names));
+            let mut known = folder.cursor();
+            for (name, has) in &plain {
+                prop_assert!(known.advance());
+                prop_assert_eq!(known.name(), name);
+                for number in 0..days.len() {
+                    let mut is_listed = vec![false; days.len()];
+                    is_listed[number] = true;
+                    let expected = has[number].then_some(number);
+                    prop_assert_eq!(newest_listed(known.spans(), &is_listed), expected);
+                }
+                let all = vec![true; days.len()];
+                prop_assert_eq!(newest_listed(known.spans(), &all), has.iter().rposition(|has| *has));
+            }
+            prop_assert!(!known.advance());
+            let newest = plain.iter().filter(|(_, has)| has.last() == Some(&true));
+            let newest: Vec<_> = newest.map(|(name, _)| name.clone()).collect();
+            prop_assert_eq!(folder.newest(|_| true), newest);
+            let count = u32::try_from(days.len()).unwrap();
+            let again = IndexedFolder::from_packed(folder.packed().into(), count);
+            prop_assert_eq!(again, Some(folder));
         }
     }
 
     #[test]
     fn names_that_may_still_be_there_are_not_ended() {
         let mut names = IndexedFolder::default();
-        names.apply(&[b"a".to_vec(), b"b".to_vec()], 0, true);
-        names.apply(&[b"a".to_vec()], 1, false);
-        let spans: Vec<_> = names.iter().map(|(_, spans)| spans.to_vec()).collect();
-        assert_eq!(spans, [[NameSpan { first: 0, last: OPEN }], [NameSpan { first: 0, last: OPEN }]]);
+        names.apply([&b"a"[..], b"b"], 0, true);
+        names.apply([&b"a"[..]], 1, false);
+        assert_eq!(names.newest(|_| true), [b"a", b"b"]);
+        names.apply([&b"a"[..]], 2, true);
+        assert_eq!(names.newest(|_| true), [b"a"]);
     }
 
     #[test]
-    fn parts_that_do_not_fit_are_refused() {
-        let span = NameSpan { first: 0, last: OPEN };
-        for (text, counts, spans) in [
-            (&b"a"[..], vec![], vec![span]),
-            (b"b\0a\0", vec![], vec![span, span]),
-            (b"a\0", vec![], vec![]),
-            (b"a\0", vec![2], vec![span]),
-            (b"a\0", vec![0], vec![]),
-            (b"a\0", vec![2], vec![span, span]),
-            (b"a\0", vec![], vec![NameSpan { first: 2, last: 1 }]),
-            (b"", vec![], vec![span]),
-        ] {
-            assert_eq!(IndexedFolder::from_parts(text.to_vec(), counts, spans), None, "{text:?}");
+    fn a_name_that_comes_twice_is_listed_once() {
+        let mut list = NameList::default();
+        for name in ["b", "a", "", "b", "a"] {
+            list.push(name.as_bytes());
         }
+        list.sort();
+        assert_eq!(list.iter().collect::<Vec<_>>(), [&b""[..], b"a", b"b"]);
     }
 }

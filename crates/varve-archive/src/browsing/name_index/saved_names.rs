@@ -1,66 +1,67 @@
-//! The saved form of an index of names. Little-endian.
+//! The saved form of an index of names. Little-endian. It is written and read in parts, so that
+//! memory never holds it as a whole beside the index.
 //!
-//! | field    | bytes | meaning                                                                        |
-//! |----------|------:|--------------------------------------------------------------------------------|
-//! | magic    |     8 | `varveNX1`                                                                     |
-//! | series * |       | each: host and name (texts), has_gaps (1 byte), snapshots and folders (lists)  |
-//! | snapshot |    24 | id (16), time (8): nanoseconds since 1970                                      |
-//! | folder   |       | path (text), names (text, a zero byte behind each), counts and spans (lists)   |
-//! | count    |     4 | the spans of a name; no counts if each name has one                            |
-//! | span     |     8 | first and last snapshot, by number; the last is `0xffffffff` while it goes on  |
+//! | field    | bytes | meaning                                                                       |
+//! |----------|------:|-------------------------------------------------------------------------------|
+//! | magic    |     8 | `varveNX2`                                                                    |
+//! | count    |     4 | the number of series                                                          |
+//! | series * |       | each: host and name (texts), has_gaps (1 byte), snapshots and folders (lists) |
+//! | snapshot |    24 | id (16), time (8): nanoseconds since 1970                                     |
+//! | folder   |       | path (text), names (text: see `packed_names.rs`)                              |
 //!
-//! A text begins with its length, and a list with the number of its elements, in 4 bytes each. The
-//! list of series ends with the file.
+//! A text begins with its length, and a list with the number of its elements, in 4 bytes each.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::io::{self, Read, Write};
 
 use varve_world::Timestamp;
 
-use super::folder_names::{IndexedFolder, NameSpan, OPEN};
-use super::{IndexedSeries, IndexedSnapshot, NameIndex};
+use super::folder_names::IndexedFolder;
+use super::{INDEX_BYTES_MAX, IndexedSeries, IndexedSnapshot, NameIndex, folder_bytes};
 use crate::catalog::snapshot_id::SnapshotId;
 
-const MAGIC: [u8; 8] = *b"varveNX1";
+const MAGIC: [u8; 8] = *b"varveNX2";
+/// Memory is reserved for so many bytes of a text at once.
+const RESERVED_BYTES: u64 = 64 << 10;
 
 impl NameIndex {
-    /// The saved form.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
+    /// Writes the saved form.
+    ///
+    /// # Errors
+    /// The errors of `into`.
+    pub fn write(&self, into: &mut dyn Write) -> io::Result<()> {
+        into.write_all(&MAGIC)?;
+        write_length(into, self.series.len())?;
         for ((host, name), series) in &self.series {
-            push_text(&mut bytes, host.as_bytes());
-            push_text(&mut bytes, name.as_bytes());
-            bytes.push(u8::from(series.has_gaps));
-            push_length(&mut bytes, series.snapshots.len());
+            write_text(into, host.as_bytes())?;
+            write_text(into, name.as_bytes())?;
+            into.write_all(&[u8::from(series.has_gaps)])?;
+            write_length(into, series.snapshots.len())?;
             for snapshot in &series.snapshots {
-                bytes.extend_from_slice(&snapshot.id.0);
-                bytes.extend_from_slice(&snapshot.time.0.to_le_bytes());
+                into.write_all(&snapshot.id.0)?;
+                into.write_all(&snapshot.time.0.to_le_bytes())?;
             }
-            push_length(&mut bytes, series.folders.len());
+            write_length(into, series.folders.len())?;
             for (path, names) in &series.folders {
-                let (text, counts, spans) = names.parts();
-                push_text(&mut bytes, path);
-                push_text(&mut bytes, text);
-                push_length(&mut bytes, counts.len());
-                counts.iter().for_each(|count| bytes.extend_from_slice(&count.to_le_bytes()));
-                push_length(&mut bytes, spans.len());
-                for span in spans {
-                    bytes.extend_from_slice(&span.first.to_le_bytes());
-                    bytes.extend_from_slice(&span.last.to_le_bytes());
-                }
+                write_text(into, path)?;
+                write_text(into, names.packed())?;
             }
         }
-        bytes
+        Ok(())
     }
 
-    /// Reads the saved form; `None` if it is damaged or of another version. The index is then made
-    /// anew.
+    /// Reads the saved form; `None` if it is damaged, unreadable, larger than an index may be, or
+    /// of another version. The index is then made anew.
     #[must_use]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut left = SavedNamesReader(bytes.strip_prefix(&MAGIC)?);
+    pub fn read(from: &mut dyn Read) -> Option<Self> {
+        let mut left = SavedNamesReader { from, bytes_left: INDEX_BYTES_MAX };
+        if left.array()? != MAGIC {
+            return None;
+        }
         let mut index = Self::default();
-        while !left.0.is_empty() {
-            let host = String::from_utf8(left.text()?.to_vec()).ok()?;
-            let name = String::from_utf8(left.text()?.to_vec()).ok()?;
+        for _ in 0..left.number()? {
+            let host = String::from_utf8(left.text()?).ok()?;
+            let name = String::from_utf8(left.text()?).ok()?;
             let series = left.series()?;
             index.series.insert((host, name), series);
         }
@@ -68,64 +69,55 @@ impl NameIndex {
     }
 }
 
-/// A length. The limit of an index is far below 4 GiB.
-fn push_length(bytes: &mut Vec<u8>, length: usize) {
-    bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+fn write_length(into: &mut dyn Write, length: usize) -> io::Result<()> {
+    into.write_all(&u32::try_from(length).map_err(io::Error::other)?.to_le_bytes())
 }
 
-fn push_text(bytes: &mut Vec<u8>, text: &[u8]) {
-    push_length(bytes, text.len());
-    bytes.extend_from_slice(text);
+fn write_text(into: &mut dyn Write, text: &[u8]) -> io::Result<()> {
+    write_length(into, text.len())?;
+    into.write_all(text)
 }
 
-struct SavedNamesReader<'a>(&'a [u8]);
+struct SavedNamesReader<'a> {
+    from: &'a mut dyn Read,
+    /// The memory that the index may still take.
+    bytes_left: usize,
+}
 
-impl<'a> SavedNamesReader<'a> {
+impl SavedNamesReader<'_> {
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (array, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*array)
+        let mut array = [0; N];
+        self.from.read_exact(&mut array).ok()?;
+        Some(array)
     }
 
     fn number(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn text(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(text)
-    }
-
-    /// Reads a list. Memory grows only with bytes that are there.
-    fn list<T>(&mut self, mut element: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let count = self.number()?;
-        let mut list = Vec::new();
-        for _ in 0..count {
-            list.push(element(self)?);
-        }
-        Some(list)
+    /// Reads a text. Memory grows only with bytes that are there.
+    fn text(&mut self) -> Option<Vec<u8>> {
+        let length = u64::from(self.number()?);
+        let mut text = Vec::with_capacity(usize::try_from(length.min(RESERVED_BYTES)).ok()?);
+        self.from.take(length).read_to_end(&mut text).ok()?;
+        (text.len() as u64 == length).then_some(text)
     }
 
     fn series(&mut self) -> Option<IndexedSeries> {
         let [gaps] = self.array()?;
-        let snapshots = self.list(|left| {
-            let id = SnapshotId(left.array()?);
-            Some(IndexedSnapshot { id, time: Timestamp(i64::from_le_bytes(left.array()?)) })
-        })?;
-        let count = u32::try_from(snapshots.len()).ok()?;
-        let folders = self.list(|left| {
-            let (path, text) = (left.text()?.to_vec(), left.text()?.to_vec());
-            let counts = left.list(Self::number)?;
-            let spans = left.list(|left| Some(NameSpan { first: left.number()?, last: left.number()? }))?;
-            let is_known = |number: u32| number < count;
-            let are_known =
-                |span: &NameSpan| is_known(span.first) && (span.last == OPEN || is_known(span.last));
-            let names = IndexedFolder::from_parts(text, counts, spans.clone())?;
-            spans.iter().all(are_known).then_some((path, names))
-        })?;
-        Some(IndexedSeries { snapshots, folders: folders.into_iter().collect(), has_gaps: gaps != 0 })
+        let mut series = IndexedSeries { has_gaps: gaps != 0, ..IndexedSeries::default() };
+        let count = self.number()?;
+        for _ in 0..count {
+            let id = SnapshotId(self.array()?);
+            series.snapshots.push(IndexedSnapshot { id, time: Timestamp(i64::from_le_bytes(self.array()?)) });
+        }
+        for _ in 0..self.number()? {
+            let (path, packed) = (self.text()?, self.text()?);
+            let names = IndexedFolder::from_packed(packed.into(), count)?;
+            self.bytes_left = self.bytes_left.checked_sub(folder_bytes(&path, &names))?;
+            series.folders.insert(path.into(), names);
+        }
+        Some(series)
     }
 }
 
@@ -137,38 +129,47 @@ mod tests {
 
     fn sample() -> NameIndex {
         let mut names = IndexedFolder::default();
-        names.apply(&[b"a".to_vec(), b"b".to_vec()], 0, true);
-        names.apply(&[b"b".to_vec()], 1, true);
-        names.apply(&[b"a".to_vec(), b"b".to_vec()], 2, true);
+        names.apply([&b"a"[..], b"b"], 0, true);
+        names.apply([&b"b"[..]], 1, true);
+        names.apply([&b"a"[..], b"b"], 2, true);
         let snapshot =
             |number: u8| IndexedSnapshot { time: Timestamp(i64::from(number)), id: SnapshotId([number; 16]) };
         let series = IndexedSeries {
             snapshots: (0..3).map(snapshot).collect(),
-            folders: [(Vec::new(), names.clone()), (b"docs".to_vec(), names)].into(),
+            folders: [(Box::default(), names.clone()), (b"docs"[..].into(), names)].into(),
             has_gaps: true,
         };
         let key = |name: &str| ("web1".to_owned(), name.to_owned());
         NameIndex { series: [(key("home"), series.clone()), (key("etc"), series)].into() }
     }
 
+    fn written(index: &NameIndex) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        index.write(&mut bytes).unwrap();
+        bytes
+    }
+
     #[test]
     fn a_saved_index_is_read_again() {
         let index = sample();
-        assert_eq!(NameIndex::decode(&index.encode()), Some(index));
-        assert_eq!(NameIndex::decode(b"varveNX2"), None);
+        assert_eq!(NameIndex::read(&mut written(&index).as_slice()), Some(index));
+        assert_eq!(NameIndex::read(&mut &b"varveNX1"[..]), None);
+        assert_eq!(NameIndex::read(&mut &b"varveNX1\0\0\0\0"[..]), None);
     }
 
     proptest! {
         #[test]
         fn damage_is_refused_or_harmless(at: prop::sample::Index, byte: u8, length: prop::sample::Index) {
-            let mut bytes = sample().encode();
+            let mut bytes = written(&sample());
             let count = bytes.len();
             *at.get_mut(&mut bytes) = byte;
             bytes.truncate(length.index(count.saturating_add(1)));
-            // An index that was read can be searched.
-            if let Some(index) = NameIndex::decode(&bytes) {
+            // An index that was read can be searched, and continued.
+            if let Some(mut index) = NameIndex::read(&mut bytes.as_slice()) {
                 index.find("a", None, 10, &|_, _| true, &|_| true);
-                prop_assert!(index.bytes() <= count);
+                for names in index.series.values_mut().flat_map(|series| series.folders.values_mut()) {
+                    names.apply([&b"b"[..]], 3, true);
+                }
             }
         }
     }

@@ -142,7 +142,9 @@ proptest! {
             let known: Vec<_> = known.map(|(_, snapshot)| snapshot).collect();
             index.update(&open, known.iter().copied(), usize::MAX, &|| false).unwrap();
             prop_assert!(index.has_all(known.iter().copied()));
-            index = NameIndex::decode(&index.encode()).unwrap();
+            let mut saved = Vec::new();
+            index.write(&mut saved).unwrap();
+            index = NameIndex::read(&mut saved.as_slice()).unwrap();
         }
         // The rest comes one by one.
         while !index.update(&open, &all, 1, &|| false).unwrap().is_whole {}

@@ -43,6 +43,9 @@ use crate::{exit_status, moment, say};
 const MEMORY_SHARE: u64 = 8;
 const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 4 << 30];
 
+/// The caches of the store if only the web page is served. Its index of names needs the memory.
+const PAGE_CACHE_BYTES: u64 = 64 << 20;
+
 /// The notation of times in the front ends.
 pub(super) const MOMENTS: TimeText = TimeText { parse_last: moment::parse_last, show: moment::show };
 
@@ -286,6 +289,10 @@ fn snapshot_front_ends(
             let address = format!("http://{}/", server.address());
             front_ends.push(Box::new(FileFrontEnd { address, _server: server }));
         }
+    }
+    let is_page_alone = front_ends.is_empty() && args.venti.is_empty() && args.venti_read_only.is_empty();
+    if let Some(store) = listed.store.filter(|_| is_page_alone && args.http.is_some()) {
+        store.bound_caches(PAGE_CACHE_BYTES);
     }
     let snapshots = || Ok(Box::new(list(LeaseScope::Listed)?) as _);
     let state = |store: &Arc<Store>| {

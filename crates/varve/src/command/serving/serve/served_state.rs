@@ -1,5 +1,6 @@
 //! The state of a served archive, for the web page.
 
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,8 +20,6 @@ use crate::invocation::Invocation;
 const NEEDS_BYTES: u64 = 128 << 20;
 /// The names in all snapshots, for the search of the page. Without it, they are collected again.
 const NAMES: Hint = Hint { file: "index/names", context: "varve 1 names of files" };
-/// A larger index of names is ignored.
-const NAMES_BYTES_MAX: usize = 512 << 20;
 
 /// Reads the state of an open store.
 pub(super) struct ServedState {
@@ -82,12 +81,12 @@ impl ArchiveState for ServedState {
         SpaceNeeds::of(&archive, NEEDS_BYTES, &Progress::new()).map_err(|error| with_causes(&error))
     }
 
-    fn saved_names(&self) -> Option<Vec<u8>> {
-        self.store.vault().read_secret_hint(&NAMES, NAMES_BYTES_MAX).map(|names| names.to_vec())
+    fn saved_names(&self) -> Option<Box<dyn Read + '_>> {
+        self.store.vault().read_secret_pieces(&NAMES)
     }
 
-    fn save_names(&self, index: &[u8]) -> Result<(), String> {
-        let saved = self.store.vault().write_secret_hint(&NAMES, index);
+    fn save_names(&self, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
+        let saved = self.store.vault().write_secret_pieces(&NAMES, write);
         saved.map_err(|error| format!("cannot write {}: {error}", NAMES.file))
     }
 }
