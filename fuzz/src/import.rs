@@ -1,8 +1,15 @@
 //! Files of other programs whose snapshots are imported.
 
+use std::io::Write;
+
+use varve_archive::NodeKind;
+use varve_archive::folder::TreeStep;
 use varve_import::borg::BorgItems;
 use varve_import::restic::{KeyFile, parse_index, parse_pack_header, parse_tree, unquote};
 use varve_import::tar::{TarEntries, TarPiece};
+use varve_import::zip::ZipFile;
+use varve_import::{ForeignArchive, ForeignStep};
+use varve_world::Timestamp;
 
 /// Entries and pieces that a target reads at most. A header of 512 bytes can claim a huge hole.
 const STEPS_MAX: usize = 10_000;
@@ -179,4 +186,114 @@ pub fn tar_archive_seeds() -> Vec<Vec<u8>> {
     gnu[483..495].copy_from_slice(b"00000000100\0");
     sign_header(&mut gnu);
     vec![plain.concat(), long.concat(), sparse.concat(), [gnu, padded(b"bytes")].concat()]
+}
+
+/// The bytes that a zip file may decompress to while a target reads it.
+const PLAIN_BYTES_MAX: u64 = 64 << 20;
+
+/// A zip file: its tree, and the contents of its files.
+pub fn zip_archive(bytes: &[u8]) {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(bytes).expect("a temporary file");
+    let Ok(zip) = ZipFile::open(file.path(), Some(Timestamp(0)), false, "host") else { return };
+    let Ok(mut tree) = zip.tree(0) else { return };
+    let (mut depth, mut plain_bytes) = (0_u64, 0_u64);
+    while let Ok(Some(step)) = tree.next(None) {
+        match step {
+            ForeignStep::Tree(TreeStep::Open(node)) => {
+                assert!(depth == 0 || is_name(&node.name), "a folder has a name: {:?}", node.name);
+                depth += 1;
+            }
+            ForeignStep::Tree(TreeStep::Close) => depth = depth.checked_sub(1).expect("a folder is open"),
+            ForeignStep::Tree(TreeStep::Entry(node)) => assert!(is_name(&node.name), "{:?}", node.name),
+            ForeignStep::Tree(TreeStep::File(node, _)) => {
+                assert!(is_name(&node.name) && node.kind == NodeKind::File, "{:?}", node.name);
+                plain_bytes = plain_bytes.saturating_add(node.size);
+            }
+            _ => {}
+        }
+    }
+    if plain_bytes > PLAIN_BYTES_MAX {
+        return;
+    }
+    let read = zip.read_contents(&mut |told, read| {
+        assert!(
+            read.is_err() || read.is_ok_and(|count| count == told),
+            "a content has the size of its entry"
+        );
+    });
+    assert!(read.is_ok(), "the tree was read from the same directory");
+}
+
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
+}
+
+/// An entry of a zip file: its header with its data, and its place in the directory.
+fn zip_entry(
+    name: &str,
+    offset: u32,
+    (method, mode): (u16, u32),
+    (crc, size): (u32, u32),
+    data: &[u8],
+) -> [Vec<u8>; 2] {
+    let extra = [
+        &b"UT\x05\0\x01"[..],
+        &1_700_000_000_u32.to_le_bytes(),
+        b"ux\x0b\0\x01\x04\xe8\x03\0\0\x04\xe8\x03\0\0",
+    ]
+    .concat();
+    let lengths =
+        |extra: &[u8]| [(name.len() as u16).to_le_bytes(), (extra.len() as u16).to_le_bytes()].concat();
+    let common = [
+        &[0, 0][..],
+        &method.to_le_bytes(),
+        &[0, 0, 0x21, 0x5a],
+        &crc.to_le_bytes(),
+        &(data.len() as u32).to_le_bytes(),
+        &size.to_le_bytes(),
+    ]
+    .concat();
+    let local = [b"PK\x03\x04\x14\0", &common[..], &lengths(&[]), name.as_bytes(), data].concat();
+    let central = [
+        b"PK\x01\x02\x1e\x03\x14\0",
+        &common[..],
+        &lengths(&extra),
+        &[0; 6],
+        &(mode << 16).to_le_bytes(),
+        &offset.to_le_bytes(),
+        name.as_bytes(),
+        &extra,
+    ]
+    .concat();
+    [local, central]
+}
+
+/// An archive of a folder, a stored file, a compressed one, and a link.
+#[must_use]
+pub fn zip_archive_seeds() -> Vec<Vec<u8>> {
+    // "aaaaaaaa"
+    let deflated = [0x4b, 0x4c, 0x84, 0x00, 0x00];
+    let (mut local, mut central, mut count) = (Vec::new(), Vec::new(), 0_u16);
+    for (name, how, sums, data) in [
+        ("d/", (0, 0o040_755), (0, 0), &[][..]),
+        ("d/a", (0, 0o100_644), (0xb97231d1, 5), b"hallo"),
+        ("d/b", (8, 0o100_600), (0xbf848046, 8), &deflated),
+        ("e/l", (0, 0o120_777), (0xb97231d1, 5), b"hallo"),
+    ] {
+        let [header, place] = zip_entry(name, local.len() as u32, how, sums, data);
+        local.extend(header);
+        central.extend(place);
+        count += 1;
+    }
+    let end = [
+        b"PK\x05\x06\0\0\0\0",
+        &count.to_le_bytes()[..],
+        &count.to_le_bytes(),
+        &(central.len() as u32).to_le_bytes(),
+        &(local.len() as u32).to_le_bytes(),
+        &[0, 0],
+    ]
+    .concat();
+    vec![[local, central, end].concat()]
 }

@@ -42,7 +42,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 56] = [
+pub const TARGETS: [Target; 57] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -117,6 +117,7 @@ pub const TARGETS: [Target; 56] = [
     },
     Target { name: "restic_tree", run: import::restic_tree, seeds: import::restic_tree_seeds },
     Target { name: "tar_archive", run: import::tar_archive, seeds: import::tar_archive_seeds },
+    Target { name: "zip_archive", run: import::zip_archive, seeds: import::zip_archive_seeds },
     Target { name: "trace", run: trace::trace, seeds: trace::trace_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];

@@ -126,6 +126,7 @@ exercise!(
     restic_pack_header,
     restic_tree,
     tar_archive,
+    zip_archive,
     trace,
     store_files,
 );

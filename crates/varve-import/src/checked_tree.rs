@@ -23,8 +23,9 @@ pub struct AttributeCheck {
 
 /// Compares the attributes of all entries of a snapshot with those of a folder: the kind, the mode,
 /// the owner, the time of the last change, the target, the device and the extended attributes. Also
-/// names that only one of both has are differences. Sockets are not compared: other programs do not
-/// restore them. Contents are compared by [`read_back`](varve_archive::folder::read_back).
+/// names that only one of both has are differences. Times are compared where `restores_time` holds.
+/// Sockets are not compared: other programs do not restore them. Contents are compared by
+/// [`read_back`](varve_archive::folder::read_back).
 ///
 /// # Errors
 /// The folder cannot be opened.
@@ -32,16 +33,18 @@ pub fn check_attributes(
     blocks: &dyn BlockStore,
     root: &Node,
     folder: &Path,
+    restores_time: &dyn Fn(&Node) -> bool,
     report: &mut dyn FnMut(&Path, &str),
 ) -> io::Result<AttributeCheck> {
     let (there, _) = HostFolder::open(folder)?;
-    let mut checker = AttributeChecker { blocks, report, found: AttributeCheck::default() };
+    let mut checker = AttributeChecker { blocks, restores_time, report, found: AttributeCheck::default() };
     checker.folder(&there, root, &PathBuf::new(), 0);
     Ok(checker.found)
 }
 
 struct AttributeChecker<'a> {
     blocks: &'a dyn BlockStore,
+    restores_time: &'a dyn Fn(&Node) -> bool,
     report: &'a mut dyn FnMut(&Path, &str),
     found: AttributeCheck,
 }
@@ -68,7 +71,10 @@ impl AttributeChecker<'_> {
                 continue;
             }
             match there.entry(&child.name) {
-                Ok(HostEntry { node: other, .. }) => {
+                Ok(HostEntry { node: mut other, .. }) => {
+                    if !(self.restores_time)(&child) {
+                        other.mtime = child.mtime;
+                    }
                     let unlike = differences(&child, &other);
                     if !unlike.is_empty() {
                         self.differs(&path, &format!("it differs in {}", unlike.join(", ")));

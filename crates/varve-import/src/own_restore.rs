@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use varve_archive::folder::DescriptionError;
+use varve_archive::{Node, NodeKind};
+use varve_image::FileTime;
+use varve_world::Timestamp;
 use zeroize::Zeroizing;
 
 use crate::borg::BorgError;
@@ -37,6 +40,11 @@ pub trait OwnRestore {
     /// # Errors
     /// [`OwnRestoreError`].
     fn restore(&self, place: usize, into: &Path) -> Result<PathBuf, OwnRestoreError>;
+
+    /// Returns true if the program gives this entry the time that its archive has.
+    fn restores_time(&self, _: &Node) -> bool {
+        true
+    }
 }
 
 /// The real restic, which also reads the repositories of rustic.
@@ -73,6 +81,8 @@ impl OwnRestore for LinkTrees {
 /// The real tar.
 pub struct TarProgram {
     pub file: PathBuf,
+    /// The time of the snapshot.
+    pub time: Timestamp,
 }
 
 impl OwnRestore for TarProgram {
@@ -82,7 +92,44 @@ impl OwnRestore for TarProgram {
         run("tar", &mut command)?;
         Ok(into.to_path_buf())
     }
+
+    fn restores_time(&self, node: &Node) -> bool {
+        !is_no_entry(node, self.time)
+    }
 }
+
+/// The real unzip of Info-ZIP.
+pub struct UnzipProgram {
+    pub file: PathBuf,
+    /// The time of the snapshot.
+    pub time: Timestamp,
+}
+
+impl OwnRestore for UnzipProgram {
+    fn restore(&self, _: usize, into: &Path) -> Result<PathBuf, OwnRestoreError> {
+        // The umask counts for files without a mode. A warning, such as about a changed name, is
+        // status 1: the comparison shows what it means.
+        let mut command = Command::new("sh");
+        command.env_remove("UNZIP");
+        command.args(["-c", r#"umask 022; unzip "$@"; s=$?; [ $s -le 1 ] || exit $s"#, "unzip"]);
+        command.args(["-q", "-o", "-K", "-X"]).arg(&self.file).arg("-d").arg(into);
+        run("unzip", &mut command)?;
+        Ok(into.to_path_buf())
+    }
+
+    fn restores_time(&self, node: &Node) -> bool {
+        node.kind != NodeKind::SymbolicLink && !is_no_entry(node, self.time)
+    }
+}
+
+/// Returns true if a folder is likely to be in its archive only as a part of other paths. Such a
+/// folder has the time of the snapshot here, and that of the extraction there.
+fn is_no_entry(node: &Node, time: Timestamp) -> bool {
+    node.kind == NodeKind::Folder && node.mtime == FileTime::from_nanoseconds(time.0)
+}
+
+/// The status of a shell that does not find a program.
+const NOT_FOUND: i32 = 127;
 
 fn run(program: &'static str, command: &mut Command) -> Result<(), OwnRestoreError> {
     let output = command.stdin(Stdio::null()).output().map_err(|source| match source.kind() {
@@ -91,6 +138,9 @@ fn run(program: &'static str, command: &mut Command) -> Result<(), OwnRestoreErr
     })?;
     if output.status.success() {
         return Ok(());
+    }
+    if output.status.code() == Some(NOT_FOUND) {
+        return Err(OwnRestoreError::NotInstalled { program });
     }
     let start = output.stderr.len().saturating_sub(COMPLAINT_BYTES_MAX);
     let complaint = String::from_utf8_lossy(output.stderr.get(start..).unwrap_or_default());

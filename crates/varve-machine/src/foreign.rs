@@ -1,5 +1,6 @@
 //! Reads disk images in formats other than raw, through QEMU's NBD server.
 
+mod convert;
 mod header;
 mod header_fields;
 mod image_layers;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use varve_archive::image::{ContentRun, ReadRequest, ReadRequestError, ServedImage};
 use varve_block::visible;
 
+pub use convert::convert_to_raw;
 pub use header::ImageFormat;
 pub(crate) use header::plain_qcow2_over_raw;
 pub use image_layers::{ImageLayer, image_chain};

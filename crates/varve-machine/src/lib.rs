@@ -51,7 +51,7 @@ pub use agent::{Agent, AgentError, FrozenGuest};
 pub use companion::{find_program, program};
 pub use foreign::{
     ForeignFile, ForeignImage, ImageFormat, ImageLayer, LayerError, OpenForeignError, RestoreForeignError,
-    image_chain, restore_foreign,
+    convert_to_raw, image_chain, restore_foreign,
 };
 pub use held_moment::HoldError;
 pub use json_lines::LineError;

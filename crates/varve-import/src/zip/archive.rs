@@ -62,6 +62,43 @@ impl ZipFile {
         Ok(zip)
     }
 
+    /// Reads the contents of all files, as an import does. Passes on the size that each entry
+    /// tells, and the number of bytes that were read.
+    ///
+    /// # Errors
+    /// The directory is unreadable, or has too many entries.
+    pub fn read_contents(
+        &self,
+        take: &mut dyn FnMut(u64, Result<u64, DescriptionError>),
+    ) -> Result<(), DescriptionError> {
+        for file in self.sorted()?.files {
+            let mut total = 0;
+            let read = file.read(&self.archive, &mut |piece| {
+                total += piece.len() as u64;
+                Ok(())
+            });
+            take(file.bytes, read.map(|()| total));
+        }
+        Ok(())
+    }
+
+    /// Sorts all entries.
+    fn sorted(&self) -> Result<ZipSorter<'_>, DescriptionError> {
+        let mut sorter = ZipSorter {
+            zip: self,
+            tree: SortedTree::default(),
+            files: Vec::new(),
+            lost: Vec::new(),
+            failed: None,
+        };
+        self.each(&mut |item| sorter.add(item))?;
+        sorter.refuse_overlaps();
+        match sorter.failed.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(sorter),
+        }
+    }
+
     fn refuse_encryption(&self) -> Result<(), OpenZipError> {
         let (mut count, mut first) = (0_u64, None);
         self.each(&mut |item| {
@@ -107,19 +144,7 @@ impl ForeignArchive for ZipFile {
 
     fn tree(&self, _: usize) -> Result<Box<dyn ForeignTree + '_>, DescriptionError> {
         let [snapshot] = &self.snapshots;
-        let mut sorter = ZipSorter {
-            zip: self,
-            tree: SortedTree::default(),
-            files: Vec::new(),
-            lost: Vec::new(),
-            failed: None,
-        };
-        self.each(&mut |item| sorter.add(item))?;
-        sorter.refuse_overlaps();
-        let ZipSorter { tree, files, lost, failed, .. } = sorter;
-        if let Some(error) = failed {
-            return Err(error.into());
-        }
+        let ZipSorter { tree, files, lost, .. } = self.sorted()?;
         let mut missing = Node::new(Vec::new(), NodeKind::Folder);
         missing.mode = 0o755;
         missing.mtime = FileTime::from_nanoseconds(snapshot.time.0);
@@ -256,9 +281,6 @@ struct ZipContent {
 
 impl FileContent for ZipContent {
     fn write_to(&mut self, into: &mut ContentSink<'_>) -> Result<(), DescriptionError> {
-        if self.file.is_shared {
-            return Err("its data is also that of another entry".into());
-        }
         self.file.read(&self.archive, &mut |piece| Ok(into.write(piece)?))
     }
 }
@@ -271,6 +293,9 @@ impl PackedFile {
         archive: &ZipArchive<FileReader>,
         take: &mut dyn FnMut(&[u8]) -> Result<(), DescriptionError>,
     ) -> Result<(), DescriptionError> {
+        if self.is_shared {
+            return Err("its data is also that of another entry".into());
+        }
         let entry = archive.get_entry(self.wayfinder)?;
         let packed = entry.reader();
         let plain: Box<dyn Read + '_> = match self.method {

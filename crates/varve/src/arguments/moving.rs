@@ -143,14 +143,26 @@ pub struct ImportedArgs {
     /// Restore each imported snapshot with the other program too, and compare everything
     ///
     /// Contents, names, owners, modes, times and extended attributes are compared, also those of
-    /// snapshots that were imported before. Needs the other program, and room for a snapshot in
-    /// TMPDIR.
+    /// snapshots that were imported before. Needs the other program (unzip for zip files, qemu-img
+    /// for disks), and room for a snapshot in TMPDIR.
     #[arg(long, conflicts_with = "dry_run")]
     pub check: bool,
 
     /// Write a report of --check to this file
     #[arg(long, value_name = "FILE", requires = "check", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
+}
+
+/// The time of a file that becomes one snapshot.
+#[derive(Debug, Clone, Args)]
+pub struct ImportedFileTime {
+    /// The time of the snapshot, such as 2026-05-01T23:15
+    #[arg(long, value_parser = parse_time)]
+    pub time: Option<Timestamp>,
+
+    /// The time of the snapshot is the modification time of the file
+    #[arg(long, conflicts_with = "time")]
+    pub by_mtime: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -213,13 +225,8 @@ pub struct ImportTarArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
-    /// The time of the snapshot, such as 2026-05-01T23:15
-    #[arg(long, value_parser = parse_time)]
-    pub time: Option<Timestamp>,
-
-    /// The time of the snapshot is the modification time of the file
-    #[arg(long, conflicts_with = "time")]
-    pub by_mtime: bool,
+    #[command(flatten)]
+    pub time: ImportedFileTime,
 
     #[command(flatten)]
     pub imported: ImportedArgs,
@@ -231,13 +238,8 @@ pub struct ImportZipArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
-    /// The time of the snapshot, such as 2026-05-01T23:15
-    #[arg(long, value_parser = parse_time)]
-    pub time: Option<Timestamp>,
-
-    /// The time of the snapshot is the modification time of the file
-    #[arg(long, conflicts_with = "time")]
-    pub by_mtime: bool,
+    #[command(flatten)]
+    pub time: ImportedFileTime,
 
     #[command(flatten)]
     pub imported: ImportedArgs,
@@ -257,11 +259,6 @@ pub struct ImportImagesArgs {
     #[arg(long)]
     pub by_mtime: bool,
 
-    /// The name of the snapshots [default: that of the oldest image]
-    #[arg(long, value_parser = parse_name)]
-    pub name: Option<String>,
-
-    /// Only list the snapshots that would be imported
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub imported: ImportedArgs,
 }

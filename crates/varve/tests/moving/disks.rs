@@ -78,12 +78,20 @@ fn each_image_of_a_chain_is_a_snapshot() {
         sandbox.ok(["restore", one["id"].as_str().unwrap(), &back]);
         assert!(std::fs::read(&back).unwrap() == *disk, "{one}");
     }
+    let check = ["import", "qcow2", "two.qcow2", "--allow-backing", ".", "--by-mtime", "--check"];
+    let checked = sandbox.ok([&check[..], &["--report", "report"]].concat());
+    assert_eq!(checked.matches("8.00 MiB compared, no difference").count(), 3, "{checked}");
+    let report = std::fs::read_to_string(sandbox.path("report")).unwrap();
+    assert_eq!(report.matches("no difference").count(), 3, "{report}");
     // Unchanged clusters are not read: the base has other bytes now, as its time does not tell.
     std::fs::write(sandbox.path("base.raw"), noise(9, DISK_BYTES)).unwrap();
     chain.dated("base.raw", "2025-06-01");
     chain.add("three.qcow2", ("two.qcow2", "qcow2"), 3 << 20);
     chain.dated("three.qcow2", "2025-06-04");
     let sandbox = &chain.sandbox;
+    // The check reads it, and finds the difference in each image.
+    let told = sandbox.fails(1, check);
+    assert_eq!(told.matches("differs from the snapshot").count(), 3, "{told}");
     sandbox.ok(["import", "qcow2", "three.qcow2", "--allow-backing", ".", "--by-mtime"]);
     sandbox.ok(["restore", "base.raw", &sandbox.arg("back.raw")]);
     assert!(std::fs::read(sandbox.path("back.raw")).unwrap() == chain.disk);

@@ -1,7 +1,7 @@
 //! Files of the real zip of Info-ZIP.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
@@ -40,8 +40,38 @@ fn a_zip_file_is_a_snapshot() {
         unlike.lines().filter(|line| !line.starts_with(".L..t") && !line.ends_with("./")).collect();
     assert!(unlike.is_empty(), "{unlike:?}");
     assert_eq!(sandbox.json(["snapshots"])[0]["time"], "2025-06-01T00:00:00Z");
-    let again = sandbox.ok(["import", "zip", &text(file), "--name", "home"]);
+    let again = sandbox.ok(["import", "zip", &text(file.clone()), "--name", "home"]);
     assert_eq!(again.trim(), "1 snapshot imported before");
+    let checked = sandbox.ok(["import", "zip", &text(file), "--name", "home", "--check"]);
+    assert!(checked.contains("no difference"), "{checked}");
+}
+
+#[test]
+fn a_check_finds_what_the_other_program_restores_differently() {
+    if !has_all(&["zip", "unzip"]) {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let folder = sandbox.path("in");
+    fs::create_dir_all(folder.join("deep/er")).unwrap();
+    for name in ["deep/er/a", "deep/b", "c"] {
+        fs::write(folder.join(name), name.repeat(1000)).unwrap();
+    }
+    // The folders are no entries of their own, so their times are unknown.
+    zip(&folder, "../-all[1].zip", &["-D"]);
+    let import = ["import", "zip", "./-all[1].zip", "--by-mtime", "--name", "all", "--check"];
+    let checked = sandbox.ok(import);
+    assert!(checked.contains("5 entries compared, no difference"), "{checked}");
+    // The import remembers the file by its length and its time, so it does not see the change.
+    let file = sandbox.path("-all[1].zip");
+    let status = fs::metadata(&file).unwrap();
+    fs::write(folder.join("c"), "d".repeat(1000)).unwrap();
+    fs::remove_file(&file).unwrap();
+    zip(&folder, "../-all[1].zip", &["-D"]);
+    assert_eq!(fs::metadata(&file).unwrap().len(), status.len());
+    File::options().write(true).open(&file).unwrap().set_modified(status.modified().unwrap()).unwrap();
+    let told = sandbox.fails(1, import);
+    assert!(told.contains("c: ") && !told.contains("deep"), "{told}");
 }
 
 #[test]

@@ -11,9 +11,10 @@ use varve_import::tar::TarArchive;
 use varve_import::zip::{OpenZipError, ZipFile};
 use varve_import::{
     ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenDatedFileError,
-    OpenLinkTreesError, OwnRestore, ResticProgram, TarProgram, TimeSource, series_names,
+    OpenLinkTreesError, OwnRestore, ResticProgram, TarProgram, TimeSource, UnzipProgram, series_names,
 };
 use varve_session::{Hinted, Interrupted, UsageError};
+use varve_world::Timestamp;
 use zeroize::Zeroizing;
 
 use super::import_check::ImportCheck;
@@ -143,17 +144,20 @@ fn tar(invocation: &Invocation, args: &ImportTarArgs) -> Result<CommandOutcome> 
     let host = varve_session::snapshot_host();
     let is_stream = args.file == Path::new("-");
     let archive = if is_stream {
-        let (Some(time), Some(name)) = (args.time, &args.imported.name) else {
+        let (Some(time), Some(name)) = (args.time.time, &args.imported.name) else {
             bail!(UsageError("an archive on standard input needs --time and --name".into()));
         };
         TarArchive::of_stream(Box::new(std::io::stdin()), name, time, &host)
     } else {
-        TarArchive::open(&args.file, args.time, args.by_mtime, &host).map_err(|error| match error {
-            error @ OpenDatedFileError::NoTime { .. } => Hinted::new(error, GIVE_A_TIME).into(),
-            error => anyhow::Error::from(error),
-        })?
+        TarArchive::open(&args.file, args.time.time, args.time.by_mtime, &host).map_err(
+            |error| match error {
+                error @ OpenDatedFileError::NoTime { .. } => Hinted::new(error, GIVE_A_TIME).into(),
+                error => anyhow::Error::from(error),
+            },
+        )?
     };
-    let own = TarProgram { file: args.file.clone() };
+    let time = time_of(&archive);
+    let own = TarProgram { file: args.file.clone(), time };
     let own = (!is_stream).then_some(&own as &dyn OwnRestore);
     let outcome = import(invocation, &args.imported, &archive, own)?;
     if is_stream {
@@ -166,7 +170,7 @@ fn tar(invocation: &Invocation, args: &ImportTarArgs) -> Result<CommandOutcome> 
 
 fn zip(invocation: &Invocation, args: &ImportZipArgs) -> Result<CommandOutcome> {
     let host = varve_session::snapshot_host();
-    let opened = ZipFile::open(&args.file, args.time, args.by_mtime, &host);
+    let opened = ZipFile::open(&args.file, args.time.time, args.time.by_mtime, &host);
     let archive = opened.map_err(|error| match error {
         error @ OpenZipError::File(OpenDatedFileError::NoTime { .. }) => {
             Hinted::new(error, GIVE_A_TIME).into()
@@ -176,7 +180,15 @@ fn zip(invocation: &Invocation, args: &ImportZipArgs) -> Result<CommandOutcome> 
         }
         error => anyhow::Error::from(error),
     })?;
-    import(invocation, &args.imported, &archive, None)
+    // unzip takes a name that begins with `-` for an option.
+    let file = args.file.canonicalize().with_context(|| format!("{} cannot be read", args.file.display()))?;
+    let own = UnzipProgram { file, time: time_of(&archive) };
+    import(invocation, &args.imported, &archive, Some(&own))
+}
+
+/// The time of the only snapshot.
+fn time_of(archive: &dyn ForeignArchive) -> Timestamp {
+    archive.snapshots().first().map_or(Timestamp(0), |snapshot| snapshot.time)
 }
 
 /// Imports all snapshots that the archive does not have yet, the oldest first.
@@ -252,10 +264,10 @@ fn import(
     }
     say_known(invocation, plan.known_count);
     if let Some(own) = own.filter(|_| args.check) {
-        let mut check = ImportCheck::new(invocation, own, args.report.as_deref())?;
+        let mut check = ImportCheck::new(invocation, args.report.as_deref())?;
         for (place, imported) in importer.known(&archive) {
             let progress = cancellable_progress()?;
-            check.check(&archive, place, &imported, &progress)?;
+            check.check(&archive, own, place, &imported, &progress)?;
         }
         if check.difference_count > 0 {
             outcome = outcome.max(CommandOutcome::Failed);

@@ -9,11 +9,12 @@ use jiff::tz::TimeZone;
 use varve_archive::image::{ImageSource, image_shape};
 use varve_archive::{Archive, Snapshot, SnapshotContent, SnapshotRequest};
 use varve_import::{ForeignSnapshot, import_tag, series_names, time_in_name};
-use varve_machine::{ImageFormat, ImageLayer, image_chain};
+use varve_machine::{ImageFormat, ImageLayer, convert_to_raw, image_chain};
 use varve_session::Hinted;
 use varve_tree::{EarlierTree, Entry};
 use varve_world::Timestamp;
 
+use super::import_check::ImportCheck;
 use super::import_lines::{print_planned, say_known};
 use super::report::as_line;
 use crate::arguments::ImportImagesArgs;
@@ -38,8 +39,8 @@ pub fn run(invocation: &Invocation, args: &ImportImagesArgs) -> Result<CommandOu
     let images = images(args)?;
     let snapshots: Vec<ForeignSnapshot> = images.iter().map(|image| image.snapshot.clone()).collect();
     let made = series_names(&snapshots).into_values().next();
-    let name = args.name.clone().or(made).unwrap_or_else(|| "disk".into());
-    if args.dry_run {
+    let name = args.imported.name.clone().or(made).unwrap_or_else(|| "disk".into());
+    if args.imported.dry_run {
         let archive = invocation.session.check()?;
         let new = images.iter().filter(|image| imported(&archive, image).is_none());
         new.for_each(|image| print_planned(invocation, &image.snapshot, &name));
@@ -65,8 +66,29 @@ pub fn run(invocation: &Invocation, args: &ImportImagesArgs) -> Result<CommandOu
         }
     }
     say_known(invocation, known_count);
+    let mut outcome = CommandOutcome::Done;
+    if args.imported.check && !check(invocation, args, &archive, &images)? {
+        outcome = CommandOutcome::Failed;
+    }
     archive.close()?;
-    Ok(CommandOutcome::Done)
+    Ok(outcome)
+}
+
+/// Compares each snapshot with the disk to which QEMU's own program converts its image. Returns
+/// true if there is no difference.
+fn check(
+    invocation: &Invocation,
+    args: &ImportImagesArgs,
+    archive: &Archive,
+    images: &[ChainImage],
+) -> Result<bool> {
+    let mut check = ImportCheck::new(invocation, args.imported.report.as_deref())?;
+    for image in images {
+        let Some(snapshot) = imported(archive, image) else { continue };
+        let restore = |into: &Path| Ok(convert_to_raw(&image.path, image.format, &args.allow_backing, into)?);
+        check.check_disk(archive, &restore, &snapshot, &*cancellable_progress()?)?;
+    }
+    Ok(check.difference_count == 0)
 }
 
 fn take(
@@ -85,7 +107,7 @@ fn take(
         source: image.snapshot.source.clone(),
         host: image.snapshot.host.clone(),
         tags: vec![import_tag(KIND, &image.snapshot.id)],
-        name_is_given: args.name.is_some(),
+        name_is_given: args.imported.name.is_some(),
         ..SnapshotRequest::default()
     };
     archive.check_name(&request)?;
