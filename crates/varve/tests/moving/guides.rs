@@ -1,13 +1,15 @@
 //! `docs/guide/from-restic.md` and `from-borg.md`: each command in their tables is run, in the
-//! order of the page. Commands that mount are left out: other tests mount.
+//! order of the page. A command that mounts shows the file, and is ended.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::changing_folder::{has_all, text};
-use crate::sandbox::Sandbox;
+use crate::mount_point::{Mount, can_mount, is_mounted, wait_until};
+use crate::sandbox::{Sandbox, tool};
 
 const FROM_RESTIC: &str = include_str!("../../../../docs/guide/from-restic.md");
 const FROM_BORG: &str = include_str!("../../../../docs/guide/from-borg.md");
@@ -22,8 +24,7 @@ fn rows(page: &'static str) -> Vec<[Vec<&'static str>; 2]> {
 
 /// The texts in code font that are commands, and neither options nor variables.
 fn commands(cell: &str) -> Vec<&str> {
-    let is_command =
-        |text: &&str| text.starts_with(|c: char| c.is_ascii_lowercase()) && !text.starts_with("mount");
+    let is_command = |text: &&str| text.starts_with(|c: char| c.is_ascii_lowercase());
     cell.split('`').skip(1).step_by(2).filter(is_command).collect()
 }
 
@@ -81,16 +82,49 @@ impl Stage {
     #[track_caller]
     fn run(&mut self, mut command: Command, line: &str) -> String {
         let input = File::open(self.sandbox.path("home/a")).unwrap();
-        let words: Vec<String> = words(line).iter().map(|word| self.word(word)).collect();
+        let words = self.words(line);
         let output = command.args(&words).stdin(input).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{words:?}: {told}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    fn words(&mut self, line: &str) -> Vec<String> {
+        words(line).iter().map(|word| self.word(word)).collect()
+    }
+
     fn run_ours(&mut self, line: &str) {
         let command = self.sandbox.command();
-        self.run(command, line);
+        if line.starts_with("mount") {
+            self.mount(command, line, "", "home/a");
+        } else {
+            self.run(command, line);
+        }
+    }
+
+    /// Runs a command of a page that stays until it is ended. The mounted folder, its last word,
+    /// has the file at this place in one of the folders of `snapshots`.
+    #[track_caller]
+    fn mount(&mut self, mut command: Command, line: &str, snapshots: &str, file: &str) {
+        if !can_mount(line) {
+            return;
+        }
+        let words = self.words(line);
+        let at = PathBuf::from(words.last().unwrap());
+        let mut mount = Mount::start(
+            {
+                command.args(words);
+                command
+            },
+            &at,
+        );
+        // An open folder would keep the mount busy.
+        let shown = std::fs::read_dir(mount.path(snapshots)).unwrap().map(|one| one.unwrap().path());
+        let shown: Vec<PathBuf> = shown.collect();
+        let has_file = |one: &PathBuf| std::fs::read(one.join(file)).is_ok_and(|text| text == b"a file");
+        assert!(shown.iter().any(has_file), "{line}");
+        tool("fusermount3", [OsStr::new("-u"), at.as_os_str()]);
+        assert!(mount.running.wait().success(), "{line}: {}", mount.running.complaints());
     }
 }
 
@@ -100,11 +134,7 @@ fn the_commands_beside_those_of_restic() {
         return;
     }
     let mut stage = Stage::new();
-    let restic = |stage: &mut Stage, line: &str| {
-        let mut command = Command::new("restic");
-        command.env("RESTIC_PASSWORD", PASSPHRASE).args(["--no-cache", "-r"]).arg(stage.sandbox.path("R"));
-        stage.run(command, line)
-    };
+    let restic = |stage: &mut Stage, line: &str| stage.run(restic_command(stage), line);
     let rows = rows(FROM_RESTIC);
     assert!(rows.len() >= 18, "{rows:?}");
     for (number, [theirs, ours]) in rows.iter().enumerate() {
@@ -113,9 +143,15 @@ fn the_commands_beside_those_of_restic() {
             if line.contains("ID ID") {
                 line = line.replace("ID ID", &two_ids(&restic(&mut stage, "snapshots --json")));
             }
-            // The name of this command depends on the version.
-            if !line.starts_with("repair") {
-                restic(&mut stage, &line);
+            match line.split(' ').next() {
+                Some("mount") => {
+                    let (command, home) = (restic_command(&stage), stage.path("home"));
+                    let file = format!("{}/a", home.trim_start_matches('/'));
+                    stage.mount(command, &line, "snapshots", &file);
+                }
+                // The name of this command depends on the version.
+                Some("repair") => {}
+                _ => drop(restic(&mut stage, &line)),
             }
         }
         ours.iter().for_each(|line| stage.run_ours(line));
@@ -124,6 +160,12 @@ fn the_commands_beside_those_of_restic() {
             stage.run_ours("snapshot /home --time 2026-05-01");
         }
     }
+}
+
+fn restic_command(stage: &Stage) -> Command {
+    let mut command = Command::new("restic");
+    command.env("RESTIC_PASSWORD", PASSPHRASE).args(["--no-cache", "-r"]).arg(stage.sandbox.path("R"));
+    command
 }
 
 /// Two ids in restic's list of snapshots.
@@ -149,7 +191,22 @@ fn the_commands_beside_those_of_borg() {
     let rows = rows(FROM_BORG);
     assert!(rows.len() >= 15, "{rows:?}");
     for (number, [theirs, ours]) in rows.iter().enumerate() {
-        theirs.iter().for_each(|line| drop(borg(&mut stage, line)));
+        for line in theirs {
+            let is_mount = line.starts_with("mount");
+            if is_mount && !(can_mount(line) && borg_can_mount()) {
+                continue;
+            }
+            borg(&mut stage, line);
+            if is_mount {
+                // It goes on in the background.
+                let at = stage.sandbox.path(&format!("made-{}", stage.made));
+                wait_until("borg has mounted", || is_mounted(&at));
+                let file = at.join("A").join(stage.path("home").trim_start_matches('/')).join("a");
+                assert_eq!(std::fs::read(file).unwrap(), b"a file", "{line}");
+                borg(&mut stage, &format!("umount {}", text(at.clone())));
+                wait_until("borg has unmounted", || !is_mounted(&at));
+            }
+        }
         ours.iter().for_each(|line| stage.run_ours(line));
         if number == 0 {
             borg(&mut stage, "create R::A /home");
@@ -157,4 +214,14 @@ fn the_commands_beside_those_of_borg() {
             stage.run_ours("snapshot /home --time 2026-05-01");
         }
     }
+}
+
+/// Returns true if borg has a library that mounts. Otherwise prints that the row is skipped.
+fn borg_can_mount() -> bool {
+    let help = Command::new("borg").args(["mount", "R", "no folder"]).output().unwrap();
+    let can = !String::from_utf8_lossy(&help.stderr).contains("not available");
+    if !can {
+        println!("skipped: borg mount, which needs pyfuse3 or llfuse");
+    }
+    can
 }

@@ -6,6 +6,9 @@
 #[path = "../harness/sandbox/mod.rs"]
 mod sandbox;
 
+#[path = "../harness/mount_point/mod.rs"]
+mod mount_point;
+
 mod borg;
 mod changing_folder;
 mod disks;
