@@ -40,6 +40,7 @@ pub(crate) enum PromptCount {
 #[derive(Debug, Clone, Default)]
 pub struct KeyOptions {
     pub key_file: Option<PathBuf>,
+    pub key_file_command: Option<String>,
     pub passphrase_file: Option<PathBuf>,
     pub passphrase_command: Option<String>,
 }
@@ -67,6 +68,8 @@ pub(crate) struct SecretFinder {
 #[derive(Default)]
 struct SecretAnswers {
     own: Option<Zeroizing<String>>,
+    /// The output of the key file command.
+    own_key: Option<Zeroizing<Vec<u8>>>,
     source: Option<Zeroizing<String>>,
 }
 
@@ -102,6 +105,7 @@ impl SecretFinder {
         };
         match &self.options {
             KeyOptions { key_file: Some(_), .. } => Some("a key file"),
+            KeyOptions { key_file_command: Some(_), .. } => Some("a key file command"),
             KeyOptions { passphrase_file: Some(_), .. } => Some("a passphrase file"),
             KeyOptions { passphrase_command: Some(_), .. } => Some("a passphrase command"),
             _ => std::env::var_os(variable).map(|_| variable),
@@ -118,6 +122,9 @@ impl SecretFinder {
             && let Ok(passphrase) = std::env::var(FROM_PASSPHRASE)
         {
             return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
+        }
+        if let Some(command) = &self.options.key_file_command {
+            return self.key_of_command(command);
         }
         if let Some(file) = &self.options.passphrase_file {
             return source::passphrase_file(file).map(Secret::Passphrase);
@@ -138,6 +145,17 @@ impl SecretFinder {
         };
         *answer = Some(secret.clone());
         Ok(Secret::Passphrase(secret))
+    }
+
+    /// Returns the contents of the key file that a program prints. The program is run once.
+    fn key_of_command(&self, command: &str) -> Result<Secret> {
+        let mut answers = self.answers.lock();
+        let known = match &answers.own_key {
+            Some(known) => known.clone(),
+            None => source::key_of_command(command, COMMAND_PATIENCE)?,
+        };
+        answers.own_key = Some(known.clone());
+        Ok(Secret::KeyFile(known))
     }
 
     /// Returns the secret of a new key: the key file, the environment, or an answer. If `is_asked`,

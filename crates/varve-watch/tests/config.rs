@@ -213,7 +213,13 @@ fn wrong_values_are_explained() {
     assert!(error.starts_with("f:2: "), "{error}");
     let error =
         read(&[("f", "[store.main]\nat = \"s\"\nkey-file = \"k\"\npassphrase-file = \"p\"\n")]).unwrap_err();
-    assert_eq!(error, "f:4: a store has one of key-file, passphrase-file and passphrase-command");
+    assert_eq!(
+        error,
+        "f:4: a store has one of key-file, key-file-command, passphrase-file and passphrase-command"
+    );
+    let config = read(&[("f", "[store.main]\nat = \"s\"\nkey-file-command = [\"pass\", \"show\", \"k\"]\n")]);
+    let program = ["pass", "show", "k"].map(str::to_owned).to_vec();
+    assert_eq!(config.unwrap().stores["main"].key, Some(StoreKey::KeyFileCommand(program)));
     for (what, freeze) in
         [("disk = \"/dev/vda\"", "btrfs"), ("command = [\"x\"]", "btrfs"), ("qmp = \"q\"", "lvm")]
     {

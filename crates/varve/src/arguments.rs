@@ -86,10 +86,16 @@ pub struct Arguments {
 
     /// A key file, whose contents open the store instead of a passphrase (at least 32 random bytes)
     ///
-    /// Without a key file, a passphrase file and a passphrase command, the passphrase is taken from
+    /// Without a key and a passphrase from a file or a command, the passphrase is taken from
     /// VARVE_PASSPHRASE, or asked for. A file of your own that other users can read is refused.
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
+
+    /// A program that prints the contents of a key file, with its arguments
+    ///
+    /// The program is started without a shell. All that it prints is the key, also a line break.
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_KEY_FILE_COMMAND", value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub key_file_command: Option<String>,
 
     /// A file with the passphrase, in one line
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_PASSPHRASE_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]

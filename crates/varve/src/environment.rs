@@ -2,9 +2,10 @@
 //! list with the sources and with `docs/guide/environment.md`.
 
 /// Each variable with its meaning.
-pub const VARIABLES: [(&str, &str); 31] = [
+pub const VARIABLES: [(&str, &str); 32] = [
     ("VARVE_STORE", "the store, if --store does not name it"),
     ("VARVE_KEY_FILE", "a file whose contents open the store, as with --key-file"),
+    ("VARVE_KEY_FILE_COMMAND", "a program that prints these contents, as with --key-file-command"),
     ("VARVE_PASSPHRASE_FILE", "a file with the passphrase, as with --passphrase-file"),
     ("VARVE_PASSPHRASE_COMMAND", "a program that prints the passphrase, as with --passphrase-command"),
     ("VARVE_PASSPHRASE", "the passphrase itself; other programs of the same user can see it"),

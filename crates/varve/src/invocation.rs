@@ -30,6 +30,7 @@ impl Invocation {
             store: arguments.store.clone(),
             key: KeyOptions {
                 key_file: arguments.key_file.clone(),
+                key_file_command: arguments.key_file_command.clone(),
                 passphrase_file: arguments.passphrase_file.clone(),
                 passphrase_command: arguments.passphrase_command.clone(),
             },

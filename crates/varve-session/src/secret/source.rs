@@ -14,8 +14,8 @@ use zeroize::Zeroizing;
 use crate::failure::UsageError;
 use crate::hinted::Hinted;
 
-/// Upper bound on the length of a passphrase.
-const PASSPHRASE_BYTES_MAX: u64 = 64 << 10;
+/// Upper bound on the length of a passphrase, and of a key that a program prints.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
 /// The time between two looks at a program.
 const LOOK: Duration = Duration::from_millis(5);
 /// The permission bits of group and others.
@@ -52,14 +52,29 @@ pub(super) fn passphrase_file(path: &Path) -> Result<Zeroizing<String>> {
     one_line(&bytes).with_context(context)
 }
 
-/// Reads the passphrase that a program prints. The program runs without a shell, and with an empty
-/// standard input. It is ended when its time is over.
+/// Reads the passphrase that a program prints.
 pub(super) fn passphrase_of_command(line: &str, patience: Duration) -> Result<Zeroizing<String>> {
-    let words = split(line).map_err(|wrong| UsageError(format!("--passphrase-command: {wrong}")))?;
+    let (program, bytes) = output_of(line, "passphrase", patience)?;
+    one_line(&bytes).with_context(|| format!("the passphrase command {program}"))
+}
+
+/// Reads the contents of a key file that a program prints. All bytes belong to the key.
+pub(super) fn key_of_command(line: &str, patience: Duration) -> Result<Zeroizing<Vec<u8>>> {
+    let (program, bytes) = output_of(line, "key-file", patience)?;
+    if bytes.is_empty() {
+        bail!("the key-file command {program} prints nothing");
+    }
+    Ok(bytes)
+}
+
+/// Runs the program of the option `--KIND-command`, without a shell, and with an empty standard
+/// input. Returns its name and its output. It is ended when its time is over.
+fn output_of(line: &str, kind: &str, patience: Duration) -> Result<(String, Zeroizing<Vec<u8>>)> {
+    let words = split(line).map_err(|wrong| UsageError(format!("--{kind}-command: {wrong}")))?;
     let Some((program, arguments)) = words.split_first() else {
-        bail!(UsageError("--passphrase-command is empty".into()));
+        bail!(UsageError(format!("--{kind}-command is empty")));
     };
-    let context = || format!("the passphrase command {program}");
+    let context = || format!("the {kind} command {program}");
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -78,7 +93,7 @@ pub(super) fn passphrase_of_command(line: &str, patience: Duration) -> Result<Ze
     if !status.success() {
         return Err(anyhow!("it failed: {status}")).with_context(context);
     }
-    one_line(&bytes).with_context(context)
+    Ok((program.clone(), bytes))
 }
 
 #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
@@ -120,9 +135,9 @@ impl Read for ReadUntil {
 
 fn read_all(from: impl Read) -> Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
-    from.take(PASSPHRASE_BYTES_MAX).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 == PASSPHRASE_BYTES_MAX {
-        bail!("it is too long for a passphrase");
+    from.take(SECRET_BYTES_MAX).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == SECRET_BYTES_MAX {
+        bail!("it is too long for a secret");
     }
     Ok(bytes)
 }

@@ -19,6 +19,8 @@ pub enum Credential {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreKey {
     KeyFile(Credential),
+    /// A program that prints the contents of the key file, and its arguments.
+    KeyFileCommand(Vec<String>),
     PassphraseFile(Credential),
     /// A program that prints the passphrase, and its arguments.
     PassphraseCommand(Vec<String>),
@@ -27,19 +29,23 @@ pub enum StoreKey {
 /// Reads the secret of a store; `None` if none is set.
 pub(super) fn read_store_key(reader: &mut TableReader<'_>, folder: &Path) -> Option<StoreKey> {
     let key_file = reader.parsed("key-file", |text| credential(text, folder));
+    let key_file_command = reader.program("key-file-command");
     let passphrase_file = reader.parsed("passphrase-file", |text| credential(text, folder));
     let command = reader.program("passphrase-command");
     let places = [
         key_file.as_ref().map(|found| &found.place),
+        key_file_command.as_ref().map(|found| &found.place),
         passphrase_file.as_ref().map(|found| &found.place),
         command.as_ref().map(|found| &found.place),
     ];
     if let [_, second, ..] = places.into_iter().flatten().collect::<Vec<_>>().as_slice() {
-        reader.faults().add(second, "a store has one of key-file, passphrase-file and passphrase-command");
+        let text = "a store has one of key-file, key-file-command, passphrase-file and passphrase-command";
+        reader.faults().add(second, text);
     }
-    let key_file = key_file.map(|found| StoreKey::KeyFile(found.value));
-    let passphrase_file = passphrase_file.map(|found| StoreKey::PassphraseFile(found.value));
-    key_file.or(passphrase_file).or(command.map(|found| StoreKey::PassphraseCommand(found.value)))
+    None.or(key_file.map(|found| StoreKey::KeyFile(found.value)))
+        .or(key_file_command.map(|found| StoreKey::KeyFileCommand(found.value)))
+        .or(passphrase_file.map(|found| StoreKey::PassphraseFile(found.value)))
+        .or(command.map(|found| StoreKey::PassphraseCommand(found.value)))
 }
 
 fn credential(text: &str, folder: &Path) -> Result<Credential, String> {

@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory, FromArgMatches};
 use super::Arguments;
 
 /// The options of which only one may give the secret.
-const SECRETS: [&str; 3] = ["key_file", "passphrase_file", "passphrase_command"];
+const SECRETS: [&str; 4] = ["key_file", "key_file_command", "passphrase_file", "passphrase_command"];
 
 /// Command names of other programs that have no equivalent command here, with an explanation.
 const EXPLAINED: [(&[&str], &str); 6] = [
@@ -63,6 +63,9 @@ impl Arguments {
     fn keep_secret(&mut self, kept: &str) {
         if kept != "key_file" {
             self.key_file = None;
+        }
+        if kept != "key_file_command" {
+            self.key_file_command = None;
         }
         if kept != "passphrase_file" {
             self.passphrase_file = None;

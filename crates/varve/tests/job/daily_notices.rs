@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -269,6 +270,54 @@ fn setup_joins_a_store_that_is_there() {
     .unwrap();
     let none = sandbox.fails(2, ["setup", "--answers", "answers", "--config", &config]);
     assert!(none.contains("there is no store in "), "{none}");
+}
+
+/// At a terminal, `setup` asks for the key of a store that is there, and asks nothing else.
+#[test]
+fn setup_at_a_terminal_asks_for_the_key_of_a_store_that_is_there() {
+    if !crate::sandbox::has("script") {
+        println!(
+            "skipped: the questions of setup at a terminal, because script (util-linux) is not installed"
+        );
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("home")).unwrap();
+    fs::write(sandbox.path("home/letter"), "dear").unwrap();
+    let (home, key) = (sandbox.arg("home"), sandbox.key().unwrap().display().to_string());
+    let (store, config) = (sandbox.store().display().to_string(), sandbox.arg("etc/varve.toml"));
+    let typed = |config: &str, answers: &[&str]| {
+        let varve = env!("CARGO_BIN_EXE_varve");
+        let mut child = Command::new("script")
+            .args(["-qefc", &format!("'{varve}' setup --config '{config}'"), "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        answers.iter().for_each(|answer| writeln!(input, "{answer}").unwrap());
+        let run = child.wait_with_output().unwrap();
+        (run.status.code(), String::from_utf8_lossy(&run.stdout).replace("\r\n", "\n"))
+    };
+    let (code, shown) = typed(&config, &[&home, &store, "/no/key", "", "", ""]);
+    assert!(code == Some(1) && shown.contains("is a store, and was not joined"), "{shown}");
+    assert!(!sandbox.path("etc").exists(), "nothing was written");
+    let (code, shown) = typed(&config, &[&home, &store, &key, "hour", "", ""]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(
+        shown.matches("A store is there, and is joined. Which file has its key?").count(),
+        1,
+        "{shown}"
+    );
+    assert_eq!(shown.matches("? ").count(), 6, "five questions, and one for the key: {shown}");
+    assert!(shown.contains("is joined\nNow `varve run` takes"), "{shown}");
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(text.contains(&format!("key-file = \"{key}\"")) && text.contains("every = \"hour\""), "{text}");
+    fs::write(&config, format!("state = \"state\"\n{text}")).unwrap();
+    assert!(sandbox.ok(["run", "home", "--config", &config]).contains("snapshot of home: done"));
+    // The folder of a new store is asked for, and no key.
+    let (code, shown) = typed(&sandbox.arg("new.toml"), &[&home, &sandbox.arg("new"), "", "", ""]);
+    assert!(code == Some(0) && !shown.contains("Which file has its key?"), "{shown}");
 }
 
 /// A replica by WebDAV is copied at the rate of its configuration.

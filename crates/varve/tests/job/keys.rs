@@ -357,4 +357,22 @@ fn passphrases_come_from_files_and_programs() {
     assert_eq!(fs::read_to_string(sandbox.path("asked")).unwrap(), "asked\n");
     let archived = with(&[("VARVE_PASSPHRASE_FILE", "phrase")], &["cat", "disk"]);
     assert_eq!(archived.stdout, noise(32, 100_000));
+    // A program may also print a key file, which need not be text.
+    sandbox::write_secret(&sandbox.path("key"), &[&noise(5, 64)[..], b"\xff\n\n"].concat());
+    let added = with(
+        &[("VARVE_PASSPHRASE_FILE", "phrase")],
+        &["key", "add", "--new-key-file", "key", "--label", "x"],
+    );
+    assert_eq!(added.code, Some(0), "{}", added.stderr);
+    for (code, variables, words) in [
+        (0, &[("VARVE_PASSPHRASE", "open barley")][..], &["--key-file-command", "cat key"][..]),
+        (0, &[("VARVE_KEY_FILE_COMMAND", "cat key"), ("VARVE_PASSPHRASE_FILE", "wrong")], &[]),
+        (12, &[], &["--key-file-command", "head -c 66 key"]),
+        (1, &[], &["--key-file-command", "true"]),
+        (1, &[], &["--key-file-command", "sh -c 'cat key; exit 3'"]),
+        (2, &[], &["--key-file-command", "cat key", "--passphrase-file", "phrase"]),
+    ] {
+        let run = with(variables, &[words, &["snapshots"]].concat());
+        assert_eq!(run.code, Some(code), "{variables:?} {words:?}: {}", run.stderr);
+    }
 }

@@ -68,6 +68,7 @@ impl LoadedConfig {
         let mut key = KeyOptions::default();
         match &store.key {
             Some(StoreKey::KeyFile(file)) => key.key_file = Some(credential_path(file)?),
+            Some(StoreKey::KeyFileCommand(program)) => key.key_file_command = Some(command_line(program)),
             Some(StoreKey::PassphraseFile(file)) => key.passphrase_file = Some(credential_path(file)?),
             Some(StoreKey::PassphraseCommand(program)) => {
                 key.passphrase_command = Some(command_line(program))
@@ -104,6 +105,9 @@ pub fn store_options(store: &ConfiguredStore) -> Result<Vec<String>> {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     match &store.key {
         Some(StoreKey::KeyFile(file)) => options.push(format!("--key-file={}", text(credential_path(file)?))),
+        Some(StoreKey::KeyFileCommand(program)) => {
+            options.push(format!("--key-file-command={}", command_line(program)));
+        }
         Some(StoreKey::PassphraseFile(file)) => {
             options.push(format!("--passphrase-file={}", text(credential_path(file)?)));
         }

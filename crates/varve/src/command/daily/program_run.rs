@@ -23,8 +23,13 @@ const LOOK_MAX: Duration = Duration::from_millis(100);
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// The environment variables that name another store or another secret.
-const OTHERS: [&str; 4] =
-    ["VARVE_STORE", "VARVE_KEY_FILE", "VARVE_PASSPHRASE_FILE", "VARVE_PASSPHRASE_COMMAND"];
+const OTHERS: [&str; 5] = [
+    "VARVE_STORE",
+    "VARVE_KEY_FILE",
+    "VARVE_KEY_FILE_COMMAND",
+    "VARVE_PASSPHRASE_FILE",
+    "VARVE_PASSPHRASE_COMMAND",
+];
 
 /// Runs this program with `arguments`, as the machine `host`, in the time zone `zone` if there is
 /// one. Calls `take` with each record as soon

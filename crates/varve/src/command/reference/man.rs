@@ -96,8 +96,8 @@ fn page(root: &Command, command: &Command, names: &[String]) -> String {
         VARIABLES.iter().for_each(|(variable, text)| item(&mut roff, variable, text));
         listed(&mut roff, "FILES", FILES.iter().map(|(file, text)| ((*file).to_owned(), *text)));
     } else {
-        let own = "VARVE_STORE names the store, and VARVE_KEY_FILE, VARVE_PASSPHRASE_FILE, VARVE_PASSPHRASE_COMMAND or \
-                   VARVE_PASSPHRASE opens it. varve(1) lists all variables.";
+        let own = "VARVE_STORE names the store, and VARVE_KEY_FILE, VARVE_KEY_FILE_COMMAND, VARVE_PASSPHRASE_FILE, \
+                   VARVE_PASSPHRASE_COMMAND or VARVE_PASSPHRASE opens it. varve(1) lists all variables.";
         roff.text([roman(own)]);
         roff.control("SH", ["FILES"]);
         roff.text([roman("See varve(1).")]);
