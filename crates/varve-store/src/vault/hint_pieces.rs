@@ -173,6 +173,7 @@ impl Read for PieceReader<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test may panic")]
 mod tests {
     use std::sync::Arc;
 
@@ -202,7 +203,7 @@ mod tests {
     }
 
     fn text(length: usize) -> Vec<u8> {
-        (0..length).map(|at| (at % 251) as u8).collect()
+        (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect()
     }
 
     fn read(store: &Store) -> Option<io::Result<Vec<u8>>> {

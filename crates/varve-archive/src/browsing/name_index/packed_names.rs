@@ -168,6 +168,7 @@ fn saturated(length: usize) -> u32 {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test may panic")]
 mod tests {
     use std::collections::BTreeMap;
 
