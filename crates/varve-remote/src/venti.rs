@@ -168,7 +168,8 @@ impl VentiStore {
         (at.elapsed() < self.options.breach_pause).then(|| error.clone())
     }
 
-    /// Sends requests on a connection, and retries on another one if that one breaks.
+    /// Sends requests on the oldest idle connection, or else on a new one, and retries on another
+    /// one if that one breaks.
     fn try_again<T>(
         &self,
         ask: impl FnMut(&mut VentiConnection) -> Result<T, VentiError>,
@@ -191,7 +192,11 @@ impl VentiStore {
         let mut attempt = 1;
         let mut stale = 0;
         loop {
-            let idle = self.idle.lock().pop();
+            let idle = {
+                let mut idle = self.idle.lock();
+                // A sync on a newer one would have to write again what was written before it.
+                (!idle.is_empty()).then(|| idle.remove(0))
+            };
             let was_idle = idle.is_some();
             let asked = idle.map_or_else(|| self.open(), Ok).and_then(|mut connection| {
                 let answer = ask(&mut connection)?;

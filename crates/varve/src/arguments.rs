@@ -62,7 +62,7 @@ pub use serve::{ServeArgs, TlsFiles, WebPasswordArgs};
 pub use snapshot_filter::SnapshotFilterArgs;
 pub use snapshots::{AsChoice, GroupBy, ListSnapshotsArgs, TagArgs};
 pub use stats::StatsArgs;
-pub use trace::{StoreTraceArgs, TraceCommand, TraceFileArgs, TraceProfileArgs};
+pub use trace::{StoreTraceArgs, TraceCommand, TraceFileArgs, TraceProfileArgs, TraceWorkloadArgs};
 pub use value::parse_name;
 use value::{
     parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment, parse_compression,

@@ -13,6 +13,14 @@ Examples:
   varve trace profile work.vtrace
   varve -s /backup/store --json trace profile > store.profile.json        all snapshots of a store";
 
+pub const WORKLOAD_HELP: &str = "\
+The output is a file for `varve plan --workload`, with a comment on each line. Edit the lines that say so: a store cannot know how many \
+single reads there will be, or how long snapshots will be kept.
+
+Example:
+  varve -s /backup/store trace workload > workload.toml
+  varve plan --workload workload.toml --devices devices.toml --sla sla.toml";
+
 /// The operations on traces.
 #[derive(Debug, Clone, Subcommand)]
 pub enum TraceCommand {
@@ -21,6 +29,9 @@ pub enum TraceCommand {
     /// Print the profile of a trace, or of all snapshots of the store
     #[command(after_help = PROFILE_HELP)]
     Profile(TraceProfileArgs),
+    /// Print the workload of the store's snapshots, for `varve plan --workload`
+    #[command(after_help = WORKLOAD_HELP)]
+    Workload(TraceWorkloadArgs),
     /// Write a trace of all snapshots of the store, in the order of their times
     ///
     /// Each snapshot is a sequence of puts, with the places of all blocks in the disk or in the
@@ -43,6 +54,14 @@ pub struct TraceProfileArgs {
 
     /// Read each block of the store once, to find how well it compresses
     #[arg(long, conflicts_with = "file")]
+    pub read: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct TraceWorkloadArgs {
+    /// Read each block of the store once, to find how well it compresses. Otherwise the size of the
+    /// store says so
+    #[arg(long)]
     pub read: bool,
 }
 

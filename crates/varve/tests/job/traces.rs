@@ -99,3 +99,36 @@ fn a_profile_is_that_of_the_snapshots() {
     let shown = sandbox.ok(["trace", "profile", &trace]);
     assert!(shown.contains("3 snapshots") && shown.contains("LATER SNAPSHOTS"), "{shown}");
 }
+
+/// The history of a store is the workload of a plan.
+#[test]
+fn the_workload_of_a_store_is_an_input_of_a_plan() {
+    let sandbox = Sandbox::encrypted();
+    let none = sandbox.fails(1, ["trace", "workload"]);
+    assert!(none.contains("no second snapshot"), "{none}");
+    take_three_days(&sandbox);
+    let found = sandbox.json(["trace", "workload"]);
+    let workload = &found[0]["workload"];
+    assert_eq!((&workload["source_bytes"], &workload["block_bytes"]), (&json!(4_194_304.0), &json!(16384)));
+    assert_eq!((&workload["snapshots_per_day"], &workload["growth_per_year"]), (&json!(1.0), &json!(0.0)));
+    let changed = f64::from(13 * (16 << 10)) / f64::from(4 << 20);
+    assert!((workload["changed_share"].as_f64().unwrap() / changed - 1.0).abs() < 0.01, "{workload}");
+    let stored = workload["stored_share"].as_f64().unwrap();
+    assert!((0.95..1.1).contains(&stored), "noise does not compress: {stored}");
+    let read = sandbox.json(["trace", "workload", "--read"]);
+    assert!(read[0]["workload"]["stored_share"].as_f64().unwrap() > 0.9, "{read:?}");
+
+    let text = sandbox.ok(["trace", "workload"]);
+    assert!(text.contains("of too few days") && text.contains("3 snapshots of 2 days"), "{text}");
+    assert_eq!(found[0]["text"].as_str().unwrap().trim_end(), text.trim_end());
+    let (file, devices, sla) =
+        (sandbox.path("workload.toml"), sandbox.path("devices.toml"), sandbox.path("sla.toml"));
+    // The speed of this machine is of no interest.
+    let processor = "[processor]\nput = 250e6\nduplicate = 900e6\nget = 600e6\ncompare = 350e6\n";
+    fs::write(&file, format!("{text}\n{processor}")).unwrap();
+    fs::write(&devices, sandbox.ok(["plan", "--example", "devices"])).unwrap();
+    fs::write(&sla, sandbox.ok(["plan", "--example", "sla"])).unwrap();
+    let [file, devices, sla] = [&file, &devices, &sla].map(|path| path.to_str().unwrap());
+    let planned = sandbox.ok(["plan", "--workload", file, "--devices", devices, "--sla", sla]);
+    assert!(planned.contains("The cheapest design"), "{planned}");
+}

@@ -10,6 +10,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::mount_point::{Mount, PATIENCE, can_mount, wait_until};
 use crate::sandbox::{Sandbox, has, manifest, noise, sample_folder, sparse_image, write_at};
@@ -402,10 +405,10 @@ fn a_recorder_behind_a_server_leaves_a_trace_of_its_clients() {
     let bytes = fs::read(file).unwrap();
     let has_part = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
     assert!(!has_part(b"HiddenName") && secret.windows(8).step_by(997).all(|part| !has_part(part)));
-    // The recorder before the store has seen these puts. A client may send a block again.
+    // The recorder before the store has seen the same puts.
     let of_near = shown_traces(&sandbox, "near-traces");
     let [(_, records)] = &of_near[..] else { panic!("{of_near:?}") };
-    assert!(traced_data(records, "put") >= traced_data(taken, "put"), "{records:?}");
+    assert_eq!(traced_data(records, "put"), traced_data(taken, "put"));
 
     let profile = sandbox.json(["trace", "profile", file])[0]["profile"].clone();
     let sum = |histogram: &Value| -> u64 {
@@ -534,6 +537,40 @@ fn a_block_is_durable_soon_after_it_was_acknowledged_though_nobody_syncs() {
         drop(client);
         server.end();
     }
+}
+
+/// A client with several connections writes a block once. Its oldest connection shows that the
+/// server was not restarted.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "clients of a real socket, at the same time")]
+fn a_sync_writes_nothing_again_while_the_first_connection_stands() {
+    let written = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&written);
+    let server = Strange::start(move |request, _| {
+        if matches!(request, VentiRequest::Write { .. }) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            // Others open connections meanwhile.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    });
+    let store = VentiStore::connect(server.address.parse().unwrap(), VentiOptions::default()).unwrap();
+    for round in 0..3_u8 {
+        std::thread::scope(|scope| {
+            for client in 0..4_u8 {
+                let store = &store;
+                scope.spawn(move || {
+                    for block in 0..5_u8 {
+                        let bytes = [round, client, block];
+                        store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
+                    }
+                });
+            }
+        });
+        store.sync().unwrap();
+    }
+    assert!(server.connections() > 1, "one connection proves nothing");
+    assert_eq!(written.load(Ordering::SeqCst), 60);
 }
 
 #[test]

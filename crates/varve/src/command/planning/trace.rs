@@ -2,7 +2,9 @@
 
 mod profile_table;
 mod store_walk;
+mod workload;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
@@ -16,7 +18,8 @@ use varve_trace::{
 use varve_world::Timestamp;
 
 use self::store_walk::StoreWalk;
-use crate::arguments::{StoreTraceArgs, TraceCommand, TraceFileArgs, TraceProfileArgs};
+use self::workload::{PlannedStore, SeriesSizes};
+use crate::arguments::{StoreTraceArgs, TraceCommand, TraceFileArgs, TraceProfileArgs, TraceWorkloadArgs};
 use crate::command::taking::trace_file;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -26,6 +29,7 @@ pub fn run(invocation: &Invocation, command: &TraceCommand) -> Result<CommandOut
     match command {
         TraceCommand::Show(args) => show_records(invocation, args),
         TraceCommand::Profile(args) => profile(invocation, args),
+        TraceCommand::Workload(args) => workload(invocation, args),
         TraceCommand::FromStore(args) => from_store(invocation, args),
     }
 }
@@ -131,6 +135,29 @@ fn profile(invocation: &Invocation, args: &TraceProfileArgs) -> Result<CommandOu
         say::record("workload_profile", json!({ "profile": profile }));
     } else {
         profile_table::print(&profile);
+    }
+    Ok(CommandOutcome::Done)
+}
+
+fn workload(invocation: &Invocation, args: &TraceWorkloadArgs) -> Result<CommandOutcome> {
+    let archive = invocation.session.read()?;
+    let (mut profiler, mut sizes) = (TraceProfiler::new(), SeriesSizes::default());
+    walk_store(&archive, args.read, &mut |record| {
+        profiler.add(&record);
+        sizes.add(&record);
+        Ok(())
+    })?;
+    let names: BTreeSet<_> = archive.snapshots().iter().map(|snapshot| snapshot.name.as_str()).collect();
+    let store = PlannedStore {
+        name: names.into_iter().take(3).collect::<Vec<_>>().join(", "),
+        log_bytes: archive.store().stats()?.log_bytes,
+        block_bytes: archive.store().config().block_bytes,
+    };
+    let found = workload::of_store(&profiler.finish(), &sizes, &store)?;
+    if invocation.json {
+        say::record("workload", json!({ "workload": found.workload, "text": found.text() }));
+    } else {
+        say!("{}", found.text().trim_end());
     }
     Ok(CommandOutcome::Done)
 }
