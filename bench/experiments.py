@@ -27,7 +27,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import caching, deltas, lbcas, modelled_devices, predicting, simulated_cases, simulating, sizing
+from bench import (
+    caching,
+    deltas,
+    lbcas,
+    modelled_devices,
+    predicting,
+    simulated_cases,
+    simulating,
+    sizing,
+    stored_deltas,
+)
 from bench.lbcas import disks, sharing
 from bench.lbcas import tables as lbcas_tables
 from bench.measure import CannotMeasure
@@ -165,6 +175,7 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
     yield "predict-free", lambda work, _: predicting.free(say, lab, work, quick)
     yield "predict-held", lambda work, _: predicting.held(say, lab, work, quick)
     yield "deltas", lambda work, _: deltas.measure(lab, work, quick)
+    yield "deltas-stored", lambda work, _: stored_deltas.measure(TARGET / "release" / "varve", work, quick)
     if not quick:
         for name, disk in LBCAS_DISKS.items():
             yield name, lbcas_starts(disk)
@@ -261,6 +272,8 @@ def render(folder: Path, docs: Path) -> list[str]:
     tables |= {table: markdown(head, rows) for table, (head, rows) in found.items()}
     if found := results.of("deltas"):
         tables["deltas"] = markdown(*deltas.table(found))
+    if found := results.of("deltas-stored"):
+        tables["deltas-stored"] = markdown(*stored_deltas.table(found))
     if found := results.of("lbcas-sharing"):
         tables["lbcas-sharing"] = markdown(*sharing.table(found))
     for name, plot in plots(results):

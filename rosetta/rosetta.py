@@ -48,10 +48,13 @@ def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:  # the varint a
         if byte < 0x80 and value < 1 << 64:
             return value, at + i + 1
     raise ValueError("a varint is cut short or too long")
-def unpacked(codec: int, data: bytes, size: int) -> bytes:
-    if codec == 1 and size <= LIMIT:    # the library trusts the size in a frame, so check it
+def unpacked(codec: int, data: bytes, size: int, base: bytes = b"") -> bytes:
+    if codec == (2 if base else 1) and size <= LIMIT:   # the library trusts the size in a frame, so check it
         must(zstandard.frame_content_size(data) in (size, -1), "a zstd frame has an odd length")
-        data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size or 1, allow_extra_data=False)
+        must(base[:4] != b"\x37\xa4\x30\xec", "a dictionary is no base")
+        prefix = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if base else None
+        reader = zstandard.ZstdDecompressor(dict_data=prefix)
+        data, codec = reader.decompress(data, max_output_size=size or 1, allow_extra_data=False), 1
     must(codec in (0, 1) and len(data) == size, f"codec {codec}: {len(data)} bytes where {size} should be")
     return data
 
@@ -124,10 +127,11 @@ class Arena:
             self.size = path.stat().st_size
             length = struct.unpack("<I", self.read(12, 4))[0]
             head = self.read(0, min(length, MAX_BLOCK))
-            must(head[:8] == b"varveAR1" and 1 <= int.from_bytes(head[8:12], "little") <= 3 and 512 <= len(head) == length,
-                 "this is no arena of version 1, 2 or 3")
+            must(head[:8] == b"varveAR1" and 1 <= (version := int.from_bytes(head[8:12], "little")) <= 4
+                 and 512 <= len(head) == length, "this is no arena of version 1 to 4")
             store_id, number, self.generation, cipher, self.uid, *wrap = struct.unpack_from("<16sQII16sII", head, 16)
             self.first, self.header_code, self.blind = length // GRANULE, head[-32:], wrap[0] == 2
+            self.has_deltas = version > 3 and not self.blind
             must(length % GRANULE == 0 and self.header_code == keyed(keys.seal, head[:-32]), "its code is wrong")
             must((store_id, number) == (keys.store_id, self.number), "it belongs to another store or place")
             must([cipher, *wrap] in ([[1, 1, 48], [1, 2, 80]] if keys.encrypted else [[0, 0, 0]]), "a foreign cipher")
@@ -164,9 +168,10 @@ class Arena:
             return cipher.decrypt((frame or bytes(4)) + head.counter, data + code, head.covered)
         must(keyed(key, head.covered, frame, data)[:16] == code, "its code is wrong")
         return data
-    def clump(self, head: Head, report: Callable[[object], None]) -> tuple[list[Block | None], bytes]:
+    def clump(self, head: Head, report: Callable[[object], None], width: int = 0,
+              base: Callable[[bytes], bytes] | None = None) -> tuple[list[Block | None], bytes]:
         """Returns the blocks of a clump, with None for those in a damaged frame, and the names in its
-        table."""
+        table. `base` returns the data leaf with a score of `width` bytes; without it, deltas are None as well."""
         if not head.table:
             body = self.opened(head, 0, head.row[1], head.row[2])
             codec, size = struct.unpack_from("<II", body)
@@ -182,7 +187,13 @@ class Arena:
             try:
                 with self.at(head.row[0] * GRANULE + 64 + at):
                     frame = self.opened(head, at, length, code, struct.pack("<I", number))
-                    part = blocks_of(unpacked(codec, frame, size))
+                    is_delta = codec == 2 and count == 1 and self.has_deltas
+                    if not is_delta:
+                        part = blocks_of(unpacked(codec, frame, size))
+                    elif base:
+                        part = blocks_of(unpacked(codec, frame[width:], size, base(frame[:width])))
+                    else:
+                        part = [None]
                     must(len(part) == count, "not as many blocks as its row says")
                     blocks += part
             except ValueError as damage:
@@ -231,6 +242,7 @@ class Store:
         self.roots = list[tuple[int, int, int, bytes, bool]]()      # of the catalog: place, score, is final
         self.notes = list[tuple[Clump, int]]()                      # of the store about its log
         self.ledger: list[Any] = [0, b""]
+        self.unnamed = list[tuple[Arena, Head]]()                   # clumps without a sound page
         arenas: list[Arena] = []
         for path in sorted((folder / "arenas").glob("[0-9]" * 10 + ".arena")):
             try:
@@ -238,6 +250,8 @@ class Store:
                 self.open_directory(arenas[-1])
             except (ValueError, OSError) as error:
                 self.report(error)
+        for arena, head in self.unnamed:        # deltas need blocks of other arenas
+            self.salvage(arena, head)
         arenas = sorted((a for a in arenas if a.seal_code), key=lambda arena: (arena.ordinal, arena.number))
         rows, place = list[bytes](), 0                              # each seal has a place, a lost one too
         for a in arenas:
@@ -298,7 +312,7 @@ class Store:
                     self.take(clump)
         for head in unnamed:            # the page that named it is lost, or it was never acknowledged
             if sealed or rows and head.row[0] < rows[-1][0]:
-                self.salvage(arena, head)
+                self.unnamed.append((arena, head))
         if sealed:
             arena.check_seal(rows, free * GRANULE)
         elif free * GRANULE < arena.size:
@@ -328,7 +342,7 @@ class Store:
     def salvage(self, arena: Arena, head: Head) -> None:  # takes the blocks of a clump without a sound page
         try:
             with arena.at(head.row[0] * GRANULE):
-                blocks, names = arena.clump(head, self.report)
+                blocks, names = arena.clump(head, self.report, self.width, self.base)
         except ValueError as damage:
             return self.report(damage)
         scores = [names[14 + 10 * i:24 + 10 * i] + names[:14] if names and self.keys.by_value else
@@ -337,24 +351,30 @@ class Store:
         self.take(Clump(arena, head.row, shapes, scores, []))
 
     def parse_page(self, arena: Arena, body: bytes) -> list[Clump]:
-        clumps, blocks, durable, width, digest_width, codec, table_bytes, *ledger = struct.unpack_from("<IIIHHIIQ32s", body)
+        (clumps, blocks, durable, width, digest_width, codec, deltas, table_bytes,
+         *ledger) = struct.unpack_from("<IIIHHHHIQ32s", body)
         must(width == self.width and digest_width in (0, 16 * self.keys.sha1), "other scores than the store's")
-        must(blocks + clumps <= len(body) and table_bytes == 12 * clumps + 4 * blocks, "the page's counts do not fit")
+        must(blocks + clumps <= len(body) and table_bytes == 12 * clumps + 4 * blocks + 4 * deltas and
+             deltas <= blocks * arena.has_deltas, "the page's counts do not fit")
         rest = io.BytesIO(body[64:])
         scores, digests = io.BytesIO(rest.read(blocks * width)), io.BytesIO(rest.read(blocks * digest_width))
-        codes, table = split(rest.read(clumps * 16), 16), io.BytesIO(unpacked(codec, rest.read(), table_bytes))
+        codes, bases = split(rest.read(clumps * 16), 16), rest.read(deltas * width)     # only to collect garbage
+        table = io.BytesIO(unpacked(codec, rest.read(), table_bytes))
         granules, lengths, counts = (struct.unpack(f"<{clumps}I", table.read(4 * clumps)) for _ in range(3))
-        must(sum(counts) == blocks and len(codes) == clumps, "the page's lists do not fit its counts")
+        must(sum(counts) == blocks and len(codes) == clumps and len(bases) == deltas * width,
+             "the page's lists do not fit its counts")
         self.ledger, arena.durable = ledger, max(arena.durable, durable)
         return [Clump(arena, row, list(struct.unpack(f"<{count}I", table.read(4 * count))),
                       split(scores.read(count * width), width), split(digests.read(count * digest_width), 16))
                 for count, row in zip(counts, zip(granules, lengths, codes))]
     @lru_cache(maxsize=16)
-    def read_clump(self, clump: Clump) -> list[bytes | None]:  # None for one that its page contradicts
+    def read_clump(self, clump: Clump, deltas: bool = True) -> list[bytes | None]:
+        """Returns the blocks of a clump: None for one that its page contradicts, and without `deltas` for each
+        that is one."""
         with clump.arena.at(clump.row[0] * GRANULE):
             head = clump.arena.head(clump.row[0])
             must((head.magic, head.row) == (b"clmp", clump.row), "not the clump that its page names")
-            blocks, _ = clump.arena.clump(head, self.report)
+            blocks, _ = clump.arena.clump(head, self.report, self.width, self.base if deltas else None)
             must(len(blocks) == len(clump.shapes), "not as many blocks as its page says")
         sound = list[bytes | None]()
         for ordinal, block in enumerate(blocks):
@@ -368,10 +388,12 @@ class Store:
         return (clump.shapes[ordinal] == block_type << 24 | len(block)
                 and self.score(block, clump.scores[ordinal]) == clump.scores[ordinal]
                 and clump.digests[ordinal:ordinal + 1] in ([], [keyed(self.keys.digest, block)[:16]]))
-    def get(self, score: bytes, block_type: int) -> bytes:  # the block, from any sound copy
+    def base(self, score: bytes) -> bytes:  # the data leaf that a delta needs, which is no delta itself
+        return self.get(score, 0, deltas=False)
+    def get(self, score: bytes, block_type: int, deltas: bool = True) -> bytes:  # the block, from any sound copy
         for clump, ordinal in self.places.get(score + bytes([block_type]), ()):
             try:
-                block = self.read_clump(clump)[ordinal]
+                block = self.read_clump(clump, deltas)[ordinal]
                 if block is not None:
                     return block
             except ValueError as damage:

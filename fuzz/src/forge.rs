@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use varve_block::BlockName;
+use varve_block::{BlockName, Bytes, Score};
 use varve_log::{
-    ArenaId, ArenaMap, ArenaState, DirectoryPage, Log, LogConfig, LogKeys, OpenedArena, PageRow, ReadLogError,
+    ArenaId, ArenaMap, ArenaState, BaseError, DeltaBases, DirectoryPage, Log, LogConfig, LogKeys,
+    OpenedArena, PageRow, ReadLogError,
 };
 use varve_world::MemoryStorage;
 use xxhash_rust::xxh3::xxh3_64;
@@ -94,7 +95,8 @@ fn record_code(header: &[u8; 40], body: &[u8]) -> [u8; 16] {
 #[must_use]
 pub fn header_fields() -> Vec<u8> {
     let mut bytes = b"varveAR1".to_vec();
-    bytes.extend(1_u32.to_le_bytes());
+    // It may hold deltas.
+    bytes.extend(4_u32.to_le_bytes());
     bytes.extend(512_u32.to_le_bytes());
     bytes.extend(STORE_ID);
     bytes.extend(0_u64.to_le_bytes());
@@ -188,6 +190,25 @@ pub fn table_and_frames(blocks: &[(u8, &[u8])]) -> (Vec<u8>, Vec<u8>) {
     (table, frames)
 }
 
+/// The same with a delta for the first block.
+#[must_use]
+pub fn table_and_delta(blocks: &[(u8, &[u8])]) -> (Vec<u8>, Vec<u8>) {
+    let (mut table, frames) = table_and_frames(blocks);
+    let content = &clump_body(&blocks[..1])[8..];
+    let delta = [&[5; 32][..], &raw_zstd_frame(content)].concat();
+    table[8..12].copy_from_slice(&2_u32.to_le_bytes());
+    table[16..20].copy_from_slice(&u32::try_from(delta.len()).expect("small").to_le_bytes());
+    (table, [&delta, &frames[content.len()..]].concat())
+}
+
+/// A zstd frame of one segment with its length in one byte, and one raw block, which is the last.
+#[must_use]
+pub fn raw_zstd_frame(content: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(content.len()).expect("short");
+    let head = [0x28, 0xB5, 0x2F, 0xFD, 0x20, length];
+    [&head[..], &(u32::from(length) << 3 | 1).to_le_bytes()[..3], content].concat()
+}
+
 /// The seal of an arena: page rows, and a footer with these first 56 bytes and a good code.
 #[must_use]
 pub fn seal(header: &[u8], rows: &[u8], fields: &[u8; 56]) -> Vec<u8> {
@@ -252,6 +273,20 @@ pub fn page_body(clump: &[u8], granule: u32, blocks: &[(u8, &[u8])]) -> Vec<u8> 
     body
 }
 
+/// The same with a delta for the first block.
+#[must_use]
+pub fn page_body_with_delta(clump: &[u8], granule: u32, blocks: &[(u8, &[u8])]) -> Vec<u8> {
+    let mut body = page_body(clump, granule, blocks);
+    body[18] = 1;
+    body[20] += 4;
+    let table_bytes = usize::from(body[20]) - 4;
+    let table = body.split_off(body.len() - table_bytes);
+    body.extend([5; 32]);
+    body.extend(table);
+    body.extend(0_u32.to_le_bytes());
+    body
+}
+
 /// A good arena: its header, one clump and its page.
 #[derive(Debug, Clone)]
 pub struct Arena {
@@ -291,6 +326,17 @@ impl Arena {
     }
 }
 
+/// The block that every score leads to, for deltas.
+pub const BASE: &[u8] = b"the block that deltas are made of";
+
+struct AnyScore;
+
+impl DeltaBases for AnyScore {
+    fn base(&self, _: &Score) -> Result<Bytes, BaseError> {
+        Ok(Bytes::from_static(BASE))
+    }
+}
+
 /// A log whose only arena is this file.
 #[must_use]
 pub fn log(file: Vec<u8>) -> (Arc<Log>, MemoryStorage) {
@@ -322,7 +368,7 @@ pub fn read_everything(log: &Log) -> Result<Vec<(BlockName, Vec<u8>)>, ReadLogEr
             );
         }
         for block in page.blocks() {
-            let (_, content) = log.window(&arena, 4096).clump(block.granule)?;
+            let (_, content) = log.window(&arena, 4096).with_bases(&AnyScore).clump(block.granule)?;
             let found = content.blocks().nth(block.ordinal as usize);
             blocks.extend(found.map(|(_, bytes)| (block.name, bytes.to_vec())));
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use varve_archive::{
     Archive, Catalog, CollectOptions, Collection, ForeignRoots, PriceFile, Progress, SnapshotContent,
 };
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutHints};
 use varve_log::ArenaMap;
 use varve_store::{
     CompareMode, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey, OpenStoreError, PassphraseCost,
@@ -161,8 +161,26 @@ fn made_collected() -> Golden {
     Golden { storage: golden.storage, blocks }
 }
 
-/// One golden store of each kind, and one that was collected.
-pub static GOLDEN: LazyLock<[Golden; 7]> = LazyLock::new(|| {
+/// A store whose blocks have replaced others, and are stored as deltas of them.
+fn made_with_deltas() -> Golden {
+    let mut config = StoreConfig::new([5; 16]);
+    (config.encryption, config.deltas) = (Encryption::None, true);
+    let mut golden = made_with(config);
+    let store = open(&golden.storage, 15, &secret(), WRITER).expect("a good store");
+    for (name, bytes) in golden.blocks.clone() {
+        let mut changed = bytes;
+        changed[1000..1008].copy_from_slice(b"changed!");
+        let block = Block { block_type: BlockType::DATA, bytes: &changed };
+        let hints = PutHints { replaced: &[Some(name.score)], ..PutHints::default() };
+        let scores = store.put_batch_with(&[block], hints).expect("in memory");
+        golden.blocks.push((BlockName { score: scores[0], ..name }, changed));
+    }
+    store.close().expect("in memory");
+    golden
+}
+
+/// One golden store of each kind, one with deltas, and one that was collected.
+pub static GOLDEN: LazyLock<[Golden; 8]> = LazyLock::new(|| {
     [
         made(ScoreAlgorithm::Blake3, Encryption::None),
         made(ScoreAlgorithm::Blake3, Encryption::Aes256Gcm),
@@ -171,6 +189,7 @@ pub static GOLDEN: LazyLock<[Golden; 7]> = LazyLock::new(|| {
         made_on_disk(CompareMode::Hash),
         made_on_disk(CompareMode::Value),
         made_collected(),
+        made_with_deltas(),
     ]
 });
 

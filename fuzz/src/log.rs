@@ -120,15 +120,7 @@ pub fn clump_body(bytes: &[u8]) {
 pub fn clump_body_seeds() -> Vec<Vec<u8>> {
     let stored = forge::clump_body(&BLOCKS);
     let content = &stored[8..];
-    let length = u8::try_from(content.len()).expect("short");
-    // The zstd frame has one segment with its length in one byte, and one raw block, which is the
-    // last.
-    let frame = [
-        &[0x28, 0xB5, 0x2F, 0xFD, 0x20, length][..],
-        &(u32::from(length) << 3 | 1).to_le_bytes()[..3],
-        content,
-    ];
-    let compressed = [&1_u32.to_le_bytes()[..], &stored[4..8], &frame.concat()].concat();
+    let compressed = [&1_u32.to_le_bytes()[..], &stored[4..8], &forge::raw_zstd_frame(content)].concat();
     vec![stored, forge::clump_body(&[]), compressed]
 }
 
@@ -142,11 +134,13 @@ pub fn framed_clump(bytes: &[u8]) {
     read(Arena { clump, page, ..forge::arena() }.bytes());
 }
 
-/// A good framed clump.
+/// A good framed clump, and one with a delta.
 #[must_use]
 pub fn framed_clump_seeds() -> Vec<Vec<u8>> {
-    let (table, frames) = forge::table_and_frames(&BLOCKS);
-    vec![[&[u8::try_from(table.len()).expect("short")][..], &table, &frames].concat()]
+    let seed = |(table, frames): (Vec<u8>, Vec<u8>)| {
+        [&[u8::try_from(table.len()).expect("short")][..], &table, &frames].concat()
+    };
+    vec![seed(forge::table_and_frames(&BLOCKS)), seed(forge::table_and_delta(&BLOCKS))]
 }
 
 /// The body of a directory page.
@@ -159,13 +153,14 @@ pub fn directory_page(bytes: &[u8]) {
     read(Arena { page: forge::record(*b"page", granule, bytes), ..good }.bytes());
 }
 
-/// A good page, and one without blocks.
+/// A good page, one without blocks, and one with a delta.
 #[must_use]
 pub fn directory_page_seeds() -> Vec<Vec<u8>> {
     let good = forge::arena();
     vec![
         forge::page_body(&good.clump, FIRST_GRANULE, &BLOCKS),
         forge::page_body(&good.clump, FIRST_GRANULE, &[]),
+        forge::page_body_with_delta(&good.clump, FIRST_GRANULE, &BLOCKS),
     ]
 }
 
@@ -203,12 +198,17 @@ mod tests {
 
     #[test]
     fn the_log_believes_a_forged_clump_in_frames() {
-        let (table, frames) = forge::table_and_frames(&BLOCKS);
-        let clump = forge::framed_clump(&table, &frames);
-        let next = FIRST_GRANULE + u32::try_from(clump.len() / GRANULE_BYTES).unwrap();
-        let page = forge::record(*b"page", next, &forge::page_body(&clump, FIRST_GRANULE, &BLOCKS));
-        let file = Arena { clump, page, ..forge::arena() }.bytes();
-        assert_eq!(forge::read_everything(&forge::log(file).0).unwrap().len(), BLOCKS.len());
+        let forms = [forge::table_and_frames(&BLOCKS), forge::table_and_delta(&BLOCKS)];
+        let bodies = [forge::page_body, forge::page_body_with_delta];
+        for ((table, frames), page_body) in forms.into_iter().zip(bodies) {
+            let clump = forge::framed_clump(&table, &frames);
+            let next = FIRST_GRANULE + u32::try_from(clump.len() / GRANULE_BYTES).unwrap();
+            let page = forge::record(*b"page", next, &page_body(&clump, FIRST_GRANULE, &BLOCKS));
+            let file = Arena { clump, page, ..forge::arena() }.bytes();
+            let read = forge::read_everything(&forge::log(file).0).unwrap();
+            assert_eq!(read.len(), BLOCKS.len());
+            assert_eq!(read[0].1, BLOCKS[0].1);
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The contract of every [`BlockStore`](crate::BlockStore), as one test suite that all
 //! implementations pass.
 
-use crate::{BLOCK_BYTES_MAX, Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError};
+use crate::{
+    BLOCK_BYTES_MAX, Block, BlockKind, BlockName, BlockStore, BlockType, ExpectedReads, GetError, PutError,
+    PutHints,
+};
 
 /// Runs the whole suite on stores that `fresh` makes. Each must be empty.
 ///
@@ -74,7 +77,9 @@ fn batches_answer_in_order(store: &impl BlockStore) {
     let blocks: Vec<Block<'_>> = bytes.iter().map(|bytes| data(bytes)).collect();
     let scores = store.put_batch(&blocks).unwrap();
     assert_eq!(scores.len(), blocks.len());
-    assert_eq!(store.put_batch_for_random_reads(&blocks).unwrap(), scores, "the same blocks");
+    let replaced: Vec<_> = scores.iter().rev().copied().map(Some).collect();
+    let hints = PutHints { reads: ExpectedReads::AtRandom, replaced: &replaced };
+    assert_eq!(store.put_batch_with(&blocks, hints).unwrap(), scores, "the same blocks");
     let mut names: Vec<BlockName> =
         scores.iter().map(|score| BlockName { score: *score, block_type: BlockType::DATA }).collect();
     names.reverse();

@@ -30,9 +30,9 @@ macro_rules! forward_block_store {
                 -> ::std::result::Result<::std::vec::Vec<$crate::Score>, $crate::PutError>
         );
     };
-    (@ put_batch_for_random_reads $inner:tt) => {
+    (@ put_batch_with $inner:tt) => {
         $crate::forward_block_store!(
-            @@ put_batch_for_random_reads $inner (blocks: &[$crate::Block<'_>])
+            @@ put_batch_with $inner (blocks: &[$crate::Block<'_>], hints: $crate::PutHints<'_>)
                 -> ::std::result::Result<::std::vec::Vec<$crate::Score>, $crate::PutError>
         );
     };

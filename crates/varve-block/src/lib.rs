@@ -42,5 +42,7 @@ pub use placed::{
 };
 pub use score::{SCORE_BYTES_MAX, Score, ScoreFromSliceError};
 pub use sha1::SHA1_BYTES;
-pub use store::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, SyncError};
+pub use store::{
+    BLOCK_BYTES_MAX, Block, BlockName, BlockStore, ExpectedReads, GetError, PutError, PutHints, SyncError,
+};
 pub use visible::visible;

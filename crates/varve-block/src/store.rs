@@ -32,6 +32,25 @@ impl std::fmt::Display for BlockName {
     }
 }
 
+/// The way in which blocks will probably be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExpectedReads {
+    /// From the beginning of a file to its end.
+    #[default]
+    InOrder,
+    /// In small pieces at random places, as those of a disk or of a database.
+    AtRandom,
+}
+
+/// The knowledge of a caller about the blocks that it puts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PutHints<'a> {
+    pub reads: ExpectedReads,
+    /// The data leaf that each of the first blocks has replaced at its place in a disk or a file;
+    /// `None` if that is not known.
+    pub replaced: &'a [Option<Score>],
+}
+
 /// A store of blocks. Every implementation (the local store, a remote server, a cache, a set of
 /// shards) passes the suite in `contract`.
 ///
@@ -74,13 +93,12 @@ pub trait BlockStore: Send + Sync {
         blocks.iter().map(|block| self.put(*block)).collect()
     }
 
-    /// Like [`put_batch`](Self::put_batch), for blocks that are likely to be read a few at a time
-    /// and at random, as those of a disk or of a database are. A store may keep them in a form in
-    /// which such a read is cheaper, or do the same as for other blocks.
+    /// Like [`put_batch`](Self::put_batch), with what the caller knows of the blocks. A store may
+    /// keep them accordingly, or do the same as for other blocks.
     ///
     /// # Errors
     /// As [`put_batch`](Self::put_batch).
-    fn put_batch_for_random_reads(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+    fn put_batch_with(&self, blocks: &[Block<'_>], _hints: PutHints<'_>) -> Result<Vec<Score>, PutError> {
         self.put_batch(blocks)
     }
 

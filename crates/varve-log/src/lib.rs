@@ -45,11 +45,12 @@ pub use parity::{
     PARITY_BLOCK_BYTES, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ParityLayout,
     ParityPercent, ShardCode, TooFewShards, rebuild, recovery_of,
 };
+pub use reading::delta_bases::{BaseError, DeltaBases};
 pub use reading::file_part::FilePart;
 pub use reading::log::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError};
 pub use reading::whole_arena::WholeArena;
 pub use reading::window::{ArenaWindow, ClumpMap};
-pub use records::clump::{ClumpBytes, ClumpDraft, FrameBytes, Framing, NamedBlock, PackedClump};
+pub use records::clump::{BaseBlock, ClumpBytes, ClumpDraft, FrameBytes, Framing, NamedBlock, PackedClump};
 pub use records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
 pub use records::compression::{CompressionLevel, DecompressError};
 pub use records::directory_page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};

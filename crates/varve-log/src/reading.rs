@@ -1,5 +1,6 @@
 //! Reads the log's arenas, records, pages and clumps. Each byte is checked before it is returned.
 
+pub mod delta_bases;
 pub mod file_part;
 pub mod log;
 pub mod take_frames;

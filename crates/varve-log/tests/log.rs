@@ -67,7 +67,7 @@ fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
 fn append_block(log: &Log, appender: &mut Appender, bytes: &[u8]) -> (LogAddress, BlockName) {
     let name = BlockName { score: log.keys().blake3_score(bytes), block_type: BlockType::DATA };
     let mut draft = ClumpDraft::new(ClumpBytes::default());
-    draft.push(NamedBlock { name, digest: None, bytes });
+    draft.push(NamedBlock { name, digest: None, bytes, base: None });
     let (address, _) = appender
         .append(draft.pack(CompressionLevel::default(), Framing::Pieces(FrameBytes::default())))
         .unwrap();
@@ -782,7 +782,7 @@ fn a_full_disk_stops_the_log_and_loses_nothing() {
     appender.begin_use_of_reserve();
     let name = BlockName { score: log.keys().blake3_score(b"x"), block_type: BlockType::DATA };
     let mut draft = ClumpDraft::new(ClumpBytes::default());
-    draft.push(NamedBlock { name, digest: None, bytes: &random_bytes(1, 50_000) });
+    draft.push(NamedBlock { name, digest: None, bytes: &random_bytes(1, 50_000), base: None });
     let packed = draft.pack(CompressionLevel::default(), Framing::Pieces(FrameBytes::default()));
     assert!(matches!(appender.append(packed.clone()), Err(AppendError::Storage { .. })));
     assert!(

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_block::{
-    Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, forward_block_store,
+    Block, BlockName, BlockStore, BlockType, GetError, PutError, PutHints, Score, SyncError,
+    forward_block_store,
 };
 use varve_trace::{
     BlockIds, BlockUse, SizeClass, SizeMeter, SnapshotBegin, SourceKind, TraceHeader, TraceMaker,
@@ -266,9 +267,9 @@ impl BlockStore for RecordingStore {
         Ok(scores)
     }
 
-    fn put_batch_for_random_reads(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+    fn put_batch_with(&self, blocks: &[Block<'_>], hints: PutHints<'_>) -> Result<Vec<Score>, PutError> {
         self.note_pause();
-        let scores = self.inner.put_batch_for_random_reads(blocks)?;
+        let scores = self.inner.put_batch_with(blocks, hints)?;
         self.note_puts(blocks, &scores);
         Ok(scores)
     }

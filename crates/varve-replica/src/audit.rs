@@ -386,8 +386,8 @@ impl ArenaAudit<'_> {
                     continue;
                 }
                 let names = || page.blocks_of(clump.granule).map(|block| block.name).collect();
-                match window.clump(clump.granule) {
-                    Ok((header, _)) if header.code == clump.code => {
+                match window.check_clump(clump.granule) {
+                    Ok(header) if header.code == clump.code => {
                         self.audit.checked_count += 1;
                         self.audit.checked_bytes += clump.end() - clump.granule.byte_offset();
                     }

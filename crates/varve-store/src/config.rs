@@ -134,6 +134,9 @@ pub struct StoreConfig {
     /// The number of recovery shards for a hundred shards of data. Arenas get them when they are
     /// sealed.
     pub parity_percent: Option<ParityPercent>,
+    /// True if blocks that differ little from the ones that they have replaced are stored as deltas
+    /// from now on. Programs from before deltas cannot read the store then.
+    pub deltas: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -161,6 +164,8 @@ struct ConfigFile {
     clump_bytes: u32,
     #[serde(default)]
     parity_percent: u8,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    deltas: bool,
 }
 
 impl ConfigFile {
@@ -221,6 +226,7 @@ impl StoreConfig {
             compression_level: CompressionLevel::default(),
             clump_bytes: ClumpBytes::default(),
             parity_percent: None,
+            deltas: false,
         }
     }
 
@@ -252,6 +258,7 @@ impl StoreConfig {
             compression_level: self.compression_level.get(),
             clump_bytes: self.clump_bytes.get(),
             parity_percent: self.parity_percent.map_or(0, ParityPercent::get),
+            deltas: self.deltas,
         };
         let table = toml::to_string(&file).expect("plain values always serialise");
         format!("# A Varve store. FORMAT.md beside this file says how to read it.\n{table}")
@@ -291,6 +298,9 @@ impl StoreConfig {
         if file.compare == CompareMode::Value && file.score != ScoreAlgorithm::Blake3 {
             return Err(bad("score", &"sha1"));
         }
+        if file.compare == CompareMode::Value && file.deltas {
+            return Err(bad("deltas", &true));
+        }
         let disk_index = file.disk_index().map_err(|(key, value)| bad(key, &value))?;
         let config = Self {
             id,
@@ -304,6 +314,7 @@ impl StoreConfig {
             compression_level,
             clump_bytes,
             parity_percent,
+            deltas: file.deltas,
         };
         // A program that confused the two formats would read every block wrongly.
         if format != config.format() {

@@ -14,8 +14,10 @@ mod frames;
 mod lost_blocks;
 mod read_clumps;
 mod search;
+mod whole_blocks;
 
 pub(crate) use lost_blocks::LostBlocks;
+pub(crate) use whole_blocks::WholeBlocks;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -10,9 +10,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_block::{Block, BlockName, BlockStore, GetError, PutError, PutHints, Score, SyncError};
 use varve_index::{DiskIndexStats, IndexStats};
-use varve_log::{AppendError, ArenaId, DirectoryPage, FrameBytes, OpenLogError, ReadLogError};
+use varve_log::{
+    AppendError, ArenaId, BaseError, DeltaBases, DirectoryPage, FrameBytes, OpenLogError, ReadLogError,
+};
 use varve_world::{Timestamp, World};
 
 use crate::cache::CacheBytes;
@@ -21,7 +23,7 @@ use crate::directory::ClumpPlace;
 use crate::drafts::Drafts;
 use crate::finder::{CandidateCounts, Finder, SaveCheckpointError};
 use crate::intake::{CloseError, Intake, PutResult};
-use crate::reader::Reader;
+use crate::reader::{Reader, WholeBlocks};
 use crate::role::Role;
 use crate::saved_index::{IndexPlace, index_places};
 use crate::tail::{Tail, WithheldError};
@@ -388,6 +390,12 @@ impl Store {
     }
 }
 
+impl DeltaBases for Store {
+    fn base(&self, score: &Score) -> Result<Bytes, BaseError> {
+        WholeBlocks(&self.reader).base(score)
+    }
+}
+
 impl BlockStore for Store {
     fn score_bytes(&self) -> usize {
         self.config().score_bytes()
@@ -416,8 +424,8 @@ impl BlockStore for Store {
         self.intake_for_put()?.put_blocks(blocks)
     }
 
-    fn put_batch_for_random_reads(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        self.intake_for_put()?.put_for_random_reads(blocks)
+    fn put_batch_with(&self, blocks: &[Block<'_>], hints: PutHints<'_>) -> Result<Vec<Score>, PutError> {
+        self.intake_for_put()?.put_with(blocks, hints)
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {

@@ -21,7 +21,7 @@ impl WithoutBarren {
 }
 
 impl BlockStore for WithoutBarren {
-    forward_block_store!(0: score_bytes, empty_score, put, sync, put_batch, put_batch_for_random_reads, expect, has_batch);
+    forward_block_store!(0: score_bytes, empty_score, put, sync, put_batch, put_batch_with, expect, has_batch);
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
         if self.is_barren(name) { Err(GetError::NotFound { name: *name }) } else { self.0.get(name) }

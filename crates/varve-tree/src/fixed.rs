@@ -1,9 +1,9 @@
 //! Fixed trees: leaves of one size, and pointer blocks that consist of scores.
 
-use varve_block::{Block, BlockStore, BlockType, PutError, Score};
+use varve_block::{Block, BlockStore, BlockType, PutError, PutHints, Score};
 
 use crate::entry::{Entry, fixed_depth, fixed_fanout, is_block_size};
-use crate::leaves::{ExpectedReads, put_truncated_for};
+use crate::leaves::put_truncated_with;
 use crate::shape::Shape;
 
 /// Puts the leaves of a part of a file in one batch, and returns their scores in order. A leaf of
@@ -18,23 +18,23 @@ use crate::shape::Shape;
 /// # Panics
 /// When the shape's `leaf_bytes` is 0.
 pub fn put_leaves(store: &dyn BlockStore, shape: &Shape, bytes: &[u8]) -> Result<Vec<Score>, PutError> {
-    put_leaves_for(store, shape, ExpectedReads::InOrder, bytes)
+    put_leaves_with(store, shape, bytes, PutHints::default())
 }
 
-/// Like [`put_leaves`], for a file that will be read in this way.
+/// Like [`put_leaves`], with what is known of the leaves, of which some may be zeros.
 ///
 /// # Errors
 /// As [`put_leaves`].
 ///
 /// # Panics
 /// As [`put_leaves`].
-pub fn put_leaves_for(
+pub fn put_leaves_with(
     store: &dyn BlockStore,
     shape: &Shape,
-    reads: ExpectedReads,
     bytes: &[u8],
+    hints: PutHints<'_>,
 ) -> Result<Vec<Score>, PutError> {
-    put_truncated_for(store, shape.leaf_kind, reads, bytes.chunks(shape.leaf_bytes as usize))
+    put_truncated_with(store, shape.leaf_kind, bytes.chunks(shape.leaf_bytes as usize), hints)
 }
 
 /// Builds a fixed tree from the scores of its leaves, in order. Holds one open pointer block per

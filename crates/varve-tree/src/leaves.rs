@@ -1,6 +1,6 @@
 //! Puts leaves: zero truncation, and one batch for all.
 
-use varve_block::{Block, BlockKind, BlockStore, BlockType, PutError, Score};
+use varve_block::{Block, BlockKind, BlockStore, BlockType, PutError, PutHints, Score};
 
 /// Returns `bytes` without the zeros at the end.
 pub(crate) fn zero_truncated(mut bytes: &[u8]) -> &[u8] {
@@ -11,15 +11,6 @@ pub(crate) fn zero_truncated(mut bytes: &[u8]) -> &[u8] {
     &bytes[..length]
 }
 
-/// The way in which a file will probably be read. A store can keep its leaves accordingly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExpectedReads {
-    /// From its beginning to its end.
-    InOrder,
-    /// In small pieces at random places.
-    AtRandom,
-}
-
 /// Puts each of `leaves`, zero-truncated, in one batch, and returns the scores in the same order.
 /// Leaves of zeros are not put.
 pub(crate) fn put_truncated<'a>(
@@ -27,27 +18,28 @@ pub(crate) fn put_truncated<'a>(
     kind: BlockKind,
     leaves: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Vec<Score>, PutError> {
-    put_truncated_for(store, kind, ExpectedReads::InOrder, leaves)
+    put_truncated_with(store, kind, leaves, PutHints::default())
 }
 
-/// Like [`put_truncated`], for a file that will be read in this way.
-pub(crate) fn put_truncated_for<'a>(
+/// Like [`put_truncated`], with what is known of the leaves, of which some may be zeros.
+pub(crate) fn put_truncated_with<'a>(
     store: &dyn BlockStore,
     kind: BlockKind,
-    reads: ExpectedReads,
     leaves: impl Iterator<Item = &'a [u8]>,
+    hints: PutHints<'_>,
 ) -> Result<Vec<Score>, PutError> {
-    let put = |blocks: &[Block<'_>]| match reads {
-        ExpectedReads::InOrder => store.put_batch(blocks),
-        ExpectedReads::AtRandom => store.put_batch_for_random_reads(blocks),
-    };
     let leaves: Vec<Block<'_>> =
         leaves.map(|leaf| Block { block_type: BlockType::leaf(kind), bytes: zero_truncated(leaf) }).collect();
     if leaves.iter().all(|leaf| !leaf.bytes.is_empty()) {
-        return if leaves.is_empty() { Ok(Vec::new()) } else { put(&leaves) };
+        return if leaves.is_empty() { Ok(Vec::new()) } else { store.put_batch_with(&leaves, hints) };
     }
-    let filled: Vec<Block<'_>> = leaves.iter().filter(|leaf| !leaf.bytes.is_empty()).copied().collect();
-    let stored = if filled.is_empty() { Vec::new() } else { put(&filled)? };
+    let is_filled = |(_, leaf): &(usize, &Block<'_>)| !leaf.bytes.is_empty();
+    let (places, filled): (Vec<usize>, Vec<Block<'_>>) =
+        leaves.iter().enumerate().filter(is_filled).map(|(place, leaf)| (place, *leaf)).unzip();
+    let replaced = |place: &usize| hints.replaced.get(*place).copied().flatten();
+    let replaced: Vec<_> = places.iter().map(replaced).collect();
+    let hints = PutHints { replaced: &replaced, ..hints };
+    let stored = if filled.is_empty() { Vec::new() } else { store.put_batch_with(&filled, hints)? };
     let mut stored = stored.into_iter();
     let empty = store.empty_score();
     let score_of = |leaf: &Block<'_>| {

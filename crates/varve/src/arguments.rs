@@ -416,6 +416,13 @@ pub struct InitArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_parity)]
     pub parity: Parity,
 
+    /// Store a block of a disk image that differs little from the one before it as a delta
+    ///
+    /// Disks with databases take a fraction of the space, and are slower to read. Versions of this
+    /// program that do not know deltas cannot read the store.
+    #[arg(long)]
+    pub deltas: bool,
+
     /// The place of the index: in memory, nine bytes a block; or on disk, with a fixed amount of
     /// memory and two bytes a block
     #[arg(long, value_enum, default_value = "memory")]

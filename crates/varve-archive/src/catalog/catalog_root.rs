@@ -22,6 +22,7 @@ use crate::catalog::root_record::{
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_filter::source_path;
 use crate::catalog::snapshot_id::SnapshotId;
+use crate::catalog::snapshot_request::SnapshotRequest;
 use crate::records::fields::{FieldWriter, UnknownFields, frame};
 use crate::records::node::Node;
 use crate::records::record_list::Records;
@@ -314,6 +315,20 @@ impl Catalog {
         self.snapshots().iter().rev().filter(same).find_map(|snapshot| match &snapshot.content {
             SnapshotContent::Folder(root) => Some(&**root),
             SnapshotContent::Image(_) => None,
+        })
+    }
+
+    /// The newest image that is likely to resemble one that is requested: it has the same name, or
+    /// the same source on the same host.
+    pub(crate) fn newest_image_like(&self, request: &SnapshotRequest) -> Option<&Entry> {
+        let is_like = |snapshot: &&Snapshot| {
+            let has_source = !request.source.is_empty()
+                && (&snapshot.source, &snapshot.host) == (&request.source, &request.host);
+            snapshot.name == request.name || has_source
+        };
+        self.snapshots().iter().rev().filter(is_like).find_map(|snapshot| match &snapshot.content {
+            SnapshotContent::Image(image) => Some(image),
+            SnapshotContent::Folder(_) => None,
         })
     }
 

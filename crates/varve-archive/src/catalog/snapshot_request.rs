@@ -1,6 +1,6 @@
 //! A request to archive a source: the description of the new snapshot.
 
-use varve_tree::ExpectedReads;
+use varve_block::ExpectedReads;
 use varve_world::Timestamp;
 
 use crate::catalog::left_out_record::LeftOutRecord;

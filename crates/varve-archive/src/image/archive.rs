@@ -2,10 +2,14 @@
 //! scores are assembled in order.
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
-use varve_block::{BlockKind, BlockStore, PutError, Score};
-use varve_tree::{EarlierTree, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, Shape, put_leaves};
+use varve_block::{BlockKind, BlockStore, PutError, PutHints, Score};
+use varve_tree::{
+    EarlierTree, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, ReplacedLeaves, Shape,
+    put_leaves_with,
+};
 use varve_world::{Workers, work_in_order};
 
 use super::image_piece::ImagePiece;
@@ -75,7 +79,8 @@ pub fn image_shape(block_bytes: u32) -> Shape {
     Shape { leaf_kind: BlockKind::Data, leaf_bytes: block_bytes, pointer_bytes: POINTER_BYTES }
 }
 
-/// Stores an image in blocks of `block_bytes`.
+/// Stores an image in blocks of `block_bytes`. `replaced` is the image that it has replaced, for a
+/// store that keeps only what is different.
 ///
 /// # Errors
 /// [`ArchiveImageError`]. Blocks that were stored before the error stay, and are found as
@@ -88,6 +93,7 @@ pub fn archive_image(
     workers: &dyn Workers,
     source: &ImageSource,
     block_bytes: u32,
+    replaced: Option<&Entry>,
     progress: &Progress,
 ) -> Result<ArchivedImage, ArchiveImageError> {
     let shape = image_shape(block_bytes);
@@ -96,7 +102,8 @@ pub fn archive_image(
             .expect("the caller has checked the shape of the earlier image")
     });
     progress.set_total(0, source.size().unwrap_or(0));
-    let job = ArchiveImageJob { blocks, shape, source, progress };
+    let replaced = replaced.and_then(|entry| ReplacedLeaves::of(blocks, entry, &shape));
+    let job = ArchiveImageJob { blocks, shape, source, replaced, progress };
     let mut pieces = source.pieces(block_bytes);
     let mut assembly = TreeAssembly { builder: FixedBuilder::new(blocks, shape), earlier };
     work_in_order(
@@ -120,6 +127,7 @@ struct ArchiveImageJob<'a> {
     blocks: &'a dyn BlockStore,
     shape: Shape,
     source: &'a ImageSource,
+    replaced: Option<ReplacedLeaves<'a>>,
     progress: &'a Progress,
 }
 
@@ -146,7 +154,11 @@ impl ArchiveImageJob<'_> {
         self.read(&pieces, buffer)?;
         // Every piece except the last one of an image is a whole number of blocks. The joined bytes
         // are therefore cut into the same blocks as each piece by itself.
-        let mut scores = self.store(buffer)?.into_iter();
+        let ranges = pieces.iter().filter_map(|piece| match piece {
+            ImagePiece::Data { offset, bytes } => Some(*offset..offset + bytes),
+            _ => None,
+        });
+        let mut scores = self.store(buffer, &self.replaced_leaves(ranges))?.into_iter();
         let mut assembled = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let bytes = piece.len();
@@ -154,7 +166,10 @@ impl ArchiveImageJob<'_> {
             let leaves = match piece {
                 ImagePiece::Hole { .. } => ArchivedLeaves::Zeros { leaf_count },
                 ImagePiece::Unchanged { .. } => ArchivedLeaves::Unchanged { leaf_count },
-                ImagePiece::Bytes(read) => ArchivedLeaves::Scores(self.store(&read)?),
+                ImagePiece::Bytes { offset, bytes } => {
+                    let replaced = self.replaced_leaves(std::iter::once(offset..offset + bytes.len() as u64));
+                    ArchivedLeaves::Scores(self.store(&bytes, &replaced)?)
+                }
                 ImagePiece::Data { .. } => {
                     let count = usize::try_from(leaf_count).expect("pieces are small");
                     ArchivedLeaves::Scores(scores.by_ref().take(count).collect())
@@ -178,7 +193,7 @@ impl ArchiveImageJob<'_> {
             let offset = all.offset();
             let piece = all.next().map_err(|source| self.read_failed(offset, source))?;
             let Some(piece) = piece else { break };
-            if matches!(piece, ImagePiece::Data { .. } | ImagePiece::Bytes(_)) {
+            if matches!(piece, ImagePiece::Data { .. } | ImagePiece::Bytes { .. }) {
                 bytes += piece.len();
             }
             pieces.push(piece);
@@ -211,8 +226,15 @@ impl ArchiveImageJob<'_> {
         Ok(())
     }
 
-    fn store(&self, bytes: &[u8]) -> Result<Vec<Score>, ArchiveImageError> {
-        let scores = put_leaves(self.blocks, &self.shape, bytes)?;
+    /// Returns, for each leaf of these ranges of the image, the leaf that it has replaced.
+    fn replaced_leaves(&self, ranges: impl Iterator<Item = Range<u64>>) -> Vec<Option<Score>> {
+        let Some(replaced) = &self.replaced else { return Vec::new() };
+        ranges.flat_map(|range| replaced.leaves_at(range)).collect()
+    }
+
+    fn store(&self, bytes: &[u8], replaced: &[Option<Score>]) -> Result<Vec<Score>, ArchiveImageError> {
+        let hints = PutHints { replaced, ..PutHints::default() };
+        let scores = put_leaves_with(self.blocks, &self.shape, bytes, hints)?;
         self.progress.add_bytes_read(bytes.len() as u64);
         self.progress.add_bytes_done(bytes.len() as u64);
         Ok(scores)

@@ -70,7 +70,7 @@ impl CachedBlocks {
 }
 
 impl BlockStore for CachedBlocks {
-    varve_block::forward_block_store!(below: score_bytes, empty_score, put, sync, put_batch, put_batch_for_random_reads, expect, has_batch);
+    varve_block::forward_block_store!(below: score_bytes, empty_score, put, sync, put_batch, put_batch_with, expect, has_batch);
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
         if let Some(bytes) = self.cache(name).get(name) {

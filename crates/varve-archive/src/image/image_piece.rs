@@ -5,7 +5,7 @@ pub(super) enum ImagePiece {
     /// Data that is still to be read.
     Data { offset: u64, bytes: u64 },
     /// Data that was read.
-    Bytes(Vec<u8>),
+    Bytes { offset: u64, bytes: Vec<u8> },
     /// Zeros that need not be read. A multiple of the block size, except the last piece.
     Hole { bytes: u64 },
     /// Data that is the same as in the earlier tree. A multiple of the block size, except the last
@@ -17,7 +17,7 @@ impl ImagePiece {
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Data { bytes, .. } | Self::Hole { bytes } | Self::Unchanged { bytes } => *bytes,
-            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Bytes { bytes, .. } => bytes.len() as u64,
         }
     }
 }

@@ -71,7 +71,7 @@ mod tests {
                         archived.extend(part);
                         read += bytes;
                     }
-                    ImagePiece::Bytes(_) | ImagePiece::Unchanged { .. } => prop_assert!(false, "it was data"),
+                    ImagePiece::Bytes { .. } | ImagePiece::Unchanged { .. } => prop_assert!(false, "it was data"),
                 }
             }
             prop_assert_eq!(archived, expected);

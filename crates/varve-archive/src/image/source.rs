@@ -241,7 +241,8 @@ impl ImagePieces<'_> {
                 let mut bytes = Vec::new();
                 let mut reader = reader.lock();
                 reader.by_ref().take(PIECE_BYTES).read_to_end(&mut bytes)?;
-                (!bytes.is_empty()).then_some(ImagePiece::Bytes(bytes))
+                let offset = self.offset;
+                (!bytes.is_empty()).then_some(ImagePiece::Bytes { offset, bytes })
             }
             ImageSourceKind::Served { image, .. } if self.offset >= image.size() => None,
             ImageSourceKind::Served { image, earlier } => {

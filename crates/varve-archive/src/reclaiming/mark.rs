@@ -15,8 +15,8 @@ use super::roots::{ForeignRoots, LiveRoots};
 use super::snapshot_walk::{MarkReport, SnapshotWalk};
 use crate::progress::Progress;
 
-/// Adds everything that these roots lead to. The set may hold the results of earlier marks, also of
-/// marks that have failed.
+/// Adds everything that these roots lead to, and the bases of all deltas. The set may hold the
+/// results of earlier marks, also of marks that have failed.
 ///
 /// # Errors
 /// [`MarkError`]: the set is not complete.
@@ -27,6 +27,7 @@ pub fn mark(
     progress: &Progress,
 ) -> Result<MarkReport, MarkError> {
     let mut report = mark_trees(store, roots, live, progress)?;
+    live.insert_bases(store, &store.arenas()?)?;
     let archives = match &roots.foreign {
         ForeignRoots::None => return Ok(report),
         ForeignRoots::Named(scores) => scores.clone(),

@@ -98,7 +98,8 @@ impl RemoteArchive {
         progress: &Progress,
     ) -> Result<TakenSnapshot, TakeError> {
         let at = self.world.clock.now();
-        let image = archive_image(&*self.blocks, self.world.workers.as_ref(), source, block_bytes, progress)?;
+        let image =
+            archive_image(&*self.blocks, self.world.workers.as_ref(), source, block_bytes, None, progress)?;
         self.finish(at, image.into(), request)
     }
 

@@ -231,7 +231,10 @@ impl Archive {
         let begun = self.begin()?;
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(request.read_in_pieces);
-        let image = archive_image(self.contents(), workers.as_ref(), source, block_bytes, progress)?;
+        let newest = self.catalog.newest_image_like(&request).copied();
+        let replaced = newest.as_ref().filter(|_| self.store.config().deltas);
+        let image =
+            archive_image(self.contents(), workers.as_ref(), source, block_bytes, replaced, progress)?;
         self.finish(begun, image.into(), request)
     }
 
@@ -263,6 +266,7 @@ impl Archive {
             lost: self.store.lost_blocks(),
             disk_block_bytes: self.store.config().block_bytes,
             disk_reads: request.expected_reads(),
+            makes_deltas: self.store.config().deltas,
             ..options
         };
         let before = EarlierSnapshots { root: previous.as_ref(), last_record: last_record.clone() };

@@ -21,7 +21,7 @@ const BLOCK_BYTES: u32 = 4096;
 const MIB: u64 = 1 << 20;
 
 fn archive(store: &MemoryBlockStore, source: &ImageSource) -> Result<ArchivedImage, ArchiveImageError> {
-    archive_image(store, &InlineWorkers, source, BLOCK_BYTES, &Progress::new())
+    archive_image(store, &InlineWorkers, source, BLOCK_BYTES, None, &Progress::new())
 }
 
 fn contents(store: &MemoryBlockStore, image: &ArchivedImage) -> Vec<u8> {
@@ -164,6 +164,7 @@ fn an_interrupted_image_is_continued() {
         &InlineWorkers,
         &ImageSource::open(&path).unwrap(),
         BLOCK_BYTES,
+        None,
         &Progress::new(),
     );
     let part = ImagePart::whole(&image.unwrap().entry);
@@ -203,7 +204,8 @@ fn damage_takes_nothing_else_with_it() {
     let archived = || {
         let store = Listing::default();
         let source = ImageSource::open(&path).unwrap();
-        let image = archive_image(&store, &InlineWorkers, &source, BLOCK_BYTES, &Progress::new()).unwrap();
+        let image =
+            archive_image(&store, &InlineWorkers, &source, BLOCK_BYTES, None, &Progress::new()).unwrap();
         (store, ImagePart::whole(&image.entry))
     };
     let count = archived().0.names.lock().len();
@@ -436,7 +438,8 @@ fn small_changes_are_read_together_and_fall_into_their_places() {
             let disk = Scattered { bytes: bytes.to_vec(), has_earlier: earlier.is_some(), bad };
             let source = ImageSource::served(Box::new(disk), path, earlier.map(|image| image.entry));
             let progress = Progress::new();
-            let taken = archive_image(&store, &RealWorkers::new(width), &source, BLOCK_BYTES, &progress);
+            let taken =
+                archive_image(&store, &RealWorkers::new(width), &source, BLOCK_BYTES, None, &progress);
             (taken, progress.snapshot().bytes_read)
         };
         let first = take(&before, None, None).0.unwrap();

@@ -51,6 +51,21 @@ fn image(number: u64) -> Vec<u8> {
     (0..BLOCK_COUNT).flat_map(block).collect()
 }
 
+/// The same for a store that makes deltas: all blocks of one place differ in a few bytes. So the
+/// blocks of the first image are the bases of the others, and it is forgotten.
+fn image_of_deltas(number: u64) -> Vec<u8> {
+    let mut image = Vec::new();
+    for place in 0..BLOCK_COUNT {
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        SeededRandom::new(place).fill(&mut bytes).unwrap();
+        if !place.is_multiple_of(3) {
+            bytes[1000..1008].copy_from_slice(&(number % 10).to_le_bytes());
+        }
+        image.extend(bytes);
+    }
+    image
+}
+
 /// The kind of the store.
 #[derive(Debug, Clone, Copy)]
 enum StoreKind {
@@ -61,6 +76,7 @@ enum StoreKind {
     Sha1,
     /// Each snapshot is taken with a key that cannot read, and is a small arena of its own.
     WriteOnlyNights,
+    Deltas,
 }
 
 impl StoreKind {
@@ -91,6 +107,7 @@ impl StoreKind {
             }
             Self::ByValue => config.compare = CompareMode::Value,
             Self::Sha1 => config.score = ScoreAlgorithm::Sha1,
+            Self::Deltas => config.deltas = true,
         }
         config
     }
@@ -134,11 +151,16 @@ impl CollectedStore {
         session::open(world(&self.disk, self.sessions), session::secret(&self.config).as_ref(), access)
     }
 
+    fn image(&self, number: u64) -> Vec<u8> {
+        if self.config.deltas { image_of_deltas(number) } else { image(number) }
+    }
+
     fn take(&mut self, number: u64) -> Result<(), String> {
         self.sessions += 1;
         let mut archive = session::open(world(&self.disk, self.sessions), self.taker.as_ref(), WRITER)?;
-        let source = ImageSource::stream(Box::new(Cursor::new(image(number))), Path::new("image"));
-        let request = SnapshotRequest { name: number.to_string(), ..SnapshotRequest::default() };
+        let source = ImageSource::stream(Box::new(Cursor::new(self.image(number))), Path::new("image"));
+        let (name, source_name) = (number.to_string(), b"image".to_vec());
+        let request = SnapshotRequest { name, source: source_name, ..SnapshotRequest::default() };
         let taken = archive.take_image(&source, BLOCK_BYTES, request, &Progress::new());
         taken.map_err(|error| with_causes(&error))?;
         archive.close().map_err(|error| with_causes(&error))
@@ -203,7 +225,7 @@ impl CollectedStore {
         let listed: BTreeSet<u64> =
             archive.snapshots().iter().map(|snapshot| snapshot.name.parse().unwrap()).collect();
         for snapshot in archive.snapshots() {
-            let taken = Taken::Image(image(snapshot.name.parse().unwrap()).into());
+            let taken = Taken::Image(self.image(snapshot.name.parse().unwrap()).into());
             if !session::is_right(archive.store(), snapshot, &taken)? {
                 return Err(format!("snapshot {} has other contents", snapshot.name));
             }
@@ -356,6 +378,11 @@ fn a_power_cut_while_space_is_freed_loses_no_snapshot_by_value() {
 #[test]
 fn a_power_cut_while_space_is_freed_loses_no_snapshot_of_sha1() {
     loses_no_snapshot(StoreKind::Sha1);
+}
+
+#[test]
+fn a_power_cut_while_space_is_freed_loses_no_snapshot_of_deltas() {
+    loses_no_snapshot(StoreKind::Deltas);
 }
 
 #[test]

@@ -97,7 +97,9 @@ fn few_seeds() -> Vec<Seed> {
         let by_value = [seed.by_value(), Seed::new(number + 1).with_disk_index().by_value()];
         let by_others = [seed.filled_by_others(), Seed::short(number).filled_by_others()];
         let collecting = [seed, Seed::short(number), Seed::new(number + 1).with_disk_index(), by_value[0]];
-        by_value.into_iter().chain(by_others).chain(collecting.map(Seed::collecting))
+        let with_deltas =
+            [seed.with_deltas(), seed.collecting().with_deltas(), seed.putting_back().with_deltas()];
+        by_value.into_iter().chain(by_others).chain(collecting.map(Seed::collecting)).chain(with_deltas)
     };
     (0..FEW_SEEDS).flat_map(each).chain((0..FEW_SEEDS).step_by(2).flat_map(some)).collect()
 }
@@ -165,7 +167,9 @@ fn replay() {
 /// of every `VARVE_FAULT_FRESH_DISK` fresh seeds has its index on disk. One of every
 /// `VARVE_FAULT_BACK` fresh seeds runs once more with files that are put back to an earlier state,
 /// one of every `VARVE_FAULT_VAC` once more on a store that is filled without snapshots, and one of
-/// every `VARVE_FAULT_GC` once more with snapshots that are forgotten and collected.
+/// every `VARVE_FAULT_GC` once more with snapshots that are forgotten and collected. One of every
+/// `VARVE_FAULT_DELTA` fresh seeds runs once more on a store that makes deltas, and so does each of
+/// them that is collected.
 /// `VARVE_FAULT_HANDS` is the number of the engine's threads; with more than one, a seed does not
 /// decide everything. Prints the table of faults survived.
 #[test]
@@ -186,6 +190,7 @@ fn many_seeds() {
     let each_puts_back = setting::<u64>("VARVE_FAULT_BACK");
     let each_by_value = setting::<u64>("VARVE_FAULT_VALUE");
     let each_collects = setting::<u64>("VARVE_FAULT_GC");
+    let each_makes_deltas = setting::<u64>("VARVE_FAULT_DELTA");
     let each_of_others = setting::<u64>("VARVE_FAULT_VAC");
     let and_by_value = |seed: Seed| {
         let is_one = each_by_value.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
@@ -196,7 +201,11 @@ fn many_seeds() {
         let of_others = of_others.then(|| seed.filled_by_others());
         let collects = each_collects.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
         let collecting = collects.then_some(if is_one { by_value } else { seed }.collecting());
-        [Some(seed), is_one.then_some(by_value), back, of_others, collecting].into_iter().flatten()
+        let deltas = each_makes_deltas.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
+        let with_deltas = deltas.then(|| seed.with_deltas());
+        let collecting_deltas = (deltas && collects).then(|| seed.collecting().with_deltas());
+        let plain = [Some(seed), is_one.then_some(by_value), back, of_others, collecting];
+        plain.into_iter().chain([with_deltas, collecting_deltas]).flatten()
     };
     let fresh = fresh.flat_map(and_by_value);
     let counted = |name: &str| 0..setting::<u64>(name).unwrap_or(0);

@@ -34,6 +34,8 @@ pub struct Seed {
     /// True if snapshots are forgotten and their space is freed. The other draws are the same as
     /// without it.
     pub collects: bool,
+    /// True if the store makes deltas. The other draws are the same as without it.
+    pub has_deltas: bool,
 }
 
 /// One run. A seed draws it, and a failure shrinks it.
@@ -74,6 +76,7 @@ impl Seed {
             is_by_value: false,
             is_foreign: false,
             collects: false,
+            has_deltas: false,
         }
     }
 
@@ -104,12 +107,17 @@ impl Seed {
     pub fn collecting(self) -> Self {
         Self { collects: true, ..self }
     }
+
+    pub fn with_deltas(self) -> Self {
+        Self { has_deltas: true, ..self }
+    }
 }
 
 impl FromStr for Seed {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (text, has_deltas) = text.strip_prefix("delta ").map_or((text, false), |text| (text, true));
         let (text, collects) = text.strip_prefix("gc ").map_or((text, false), |text| (text, true));
         let (text, is_foreign) = text.strip_prefix("vac ").map_or((text, false), |text| (text, true));
         let (text, is_by_value) = text.strip_prefix("value ").map_or((text, false), |text| (text, true));
@@ -118,7 +126,17 @@ impl FromStr for Seed {
         let (text, is_short) = text.strip_prefix("short ").map_or((text, false), |text| (text, true));
         let (text, puts_back) = text.strip_prefix("back ").map_or((text, false), |text| (text, true));
         let number = text.trim().parse()?;
-        Ok(Self { number, is_old, is_short, puts_back, has_disk_index, is_by_value, is_foreign, collects })
+        Ok(Self {
+            number,
+            is_old,
+            is_short,
+            puts_back,
+            has_disk_index,
+            is_by_value,
+            is_foreign,
+            collects,
+            has_deltas,
+        })
     }
 }
 
@@ -131,7 +149,8 @@ impl fmt::Display for Seed {
         let back = if self.puts_back { "back " } else { "" };
         let filled = if self.is_foreign { "vac " } else { "" };
         let collects = if self.collects { "gc " } else { "" };
-        write!(f, "{collects}{filled}{compare}{index}{age}{length}{back}{}", self.number)
+        let deltas = if self.has_deltas { "delta " } else { "" };
+        write!(f, "{deltas}{collects}{filled}{compare}{index}{age}{length}{back}{}", self.number)
     }
 }
 
@@ -186,6 +205,7 @@ impl Schedule {
         config.arena_map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).expect("the smallest");
         config.clump_bytes = ClumpBytes::new(self.clump_bytes).expect("between the bounds");
         config.parity_percent = ParityPercent::new(self.parity_percent);
+        config.deltas = self.seed.has_deltas;
         if self.seed.has_disk_index {
             config.index = IndexKind::Disk;
             // The memory is so small that the index is written all the time.

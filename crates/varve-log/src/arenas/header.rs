@@ -3,7 +3,7 @@
 //! | offset | bytes | field            | meaning                                                                     |
 //! |-------:|------:|------------------|-----------------------------------------------------------------------------|
 //! |      0 |     8 | magic            | `varveAR1`                                                                  |
-//! |      8 |     4 | version          | 1 without framed clumps, 2 without notes, 3                                 |
+//! |      8 |     4 | version          | 1 without framed clumps, 2 without notes, 3 without deltas, 4               |
 //! |     12 |     4 | header_bytes     | 512; in general a multiple of 128                                           |
 //! |     16 |    16 | store_id         | the store's identity                                                        |
 //! |     32 |     8 | arena            | this arena's number                                                         |
@@ -44,19 +44,22 @@ pub enum ArenaVersion {
     /// retention read it.
     #[default]
     Framed = 2,
-    /// The newest version.
+    /// It holds no deltas.
     Notes = 3,
+    /// The newest version.
+    Deltas = 4,
 }
 
 impl ArenaVersion {
-    const NEWEST: Self = Self::Notes;
+    const NEWEST: Self = Self::Deltas;
 
     fn number(self) -> u32 {
         self as u32
     }
 
     fn of_number(number: u32) -> Option<Self> {
-        [Self::Unframed, Self::Framed, Self::Notes].into_iter().find(|version| version.number() == number)
+        let all = [Self::Unframed, Self::Framed, Self::Notes, Self::Deltas];
+        all.into_iter().find(|version| version.number() == number)
     }
 }
 
@@ -287,6 +290,13 @@ impl ArenaHeader {
         self.version
     }
 
+    /// Returns true if a clump of the arena may hold deltas. A writer that cannot read can make
+    /// none.
+    #[must_use]
+    pub fn may_hold_deltas(&self) -> bool {
+        self.version >= ArenaVersion::Deltas && !self.is_write_only()
+    }
+
     /// Returns true if a writer that can read may append to the arena what `version` defines.
     pub(crate) fn takes_more(&self, version: ArenaVersion) -> bool {
         self.version >= version && !self.is_write_only()
@@ -400,10 +410,10 @@ mod tests {
         assert_eq!(decode(&bytes, [1; 16], 4), ArenaHeaderError::Swapped { actual: ArenaId(3) });
         assert_eq!(decode(&bytes, [7; 16], 3), ArenaHeaderError::ForeignStore { actual: "01".repeat(16) });
         assert_eq!(decode(&[0; ARENA_HEADER_BYTES], [1; 16], 3), ArenaHeaderError::NotAnArena);
-        bytes[8] = 4;
+        bytes[8] = 5;
         assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::Forged);
         let code = keys.seal_code(&[&bytes[..CODED_BYTES]]);
         bytes[CODED_BYTES..].copy_from_slice(&code);
-        assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::NewerVersion { version: 4 });
+        assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::NewerVersion { version: 5 });
     }
 }

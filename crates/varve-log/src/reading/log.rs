@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use varve_block::Score;
 use varve_world::{FileName, Storage, is_exhausted};
 
 use crate::arenas::address::{ArenaId, ArenaMap, Granule};
@@ -11,6 +12,7 @@ use crate::arenas::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
 use crate::keys::arena_keys::LockedKey;
 use crate::keys::cipher::{CODE_BYTES, CipherUnit, RecordCipher};
 use crate::keys::log_keys::LogKeys;
+use crate::reading::delta_bases::BaseError;
 use crate::records::clump_content::OpenClumpError;
 use crate::records::directory_page::DirectoryPageError;
 use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
@@ -59,6 +61,9 @@ pub enum ReadLogError {
     /// The body of a clump is malformed.
     #[error("arena {arena}, offset {offset}: the clump is malformed")]
     Clump { arena: ArenaId, offset: u64, source: OpenClumpError },
+    /// A block is stored as a delta of another one, which could not be supplied.
+    #[error("arena {arena}, offset {offset}: the block is stored as a delta of {base}")]
+    Base { arena: ArenaId, offset: u64, base: Score, source: BaseError },
     /// The body of a page is malformed.
     #[error("arena {arena}, offset {offset}: the directory page is malformed")]
     Page { arena: ArenaId, offset: u64, source: DirectoryPageError },
@@ -82,6 +87,7 @@ impl ReadLogError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::NoReadKey { .. } => false,
+            Self::Base { source, .. } => matches!(source, BaseError::Lost(_)),
             Self::Storage { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
                     || self.is_unreadable()
@@ -132,6 +138,7 @@ impl ReadLogError {
                     || [OutOfMemory, PermissionDenied, StaleNetworkFileHandle, TimedOut]
                         .contains(&source.kind())
             }
+            Self::Base { source, .. } => !matches!(source, BaseError::Lost(_)),
             _ => false,
         }
     }
@@ -151,6 +158,7 @@ impl ReadLogError {
             | Self::Record { arena, .. }
             | Self::Forged { arena, .. }
             | Self::Clump { arena, .. }
+            | Self::Base { arena, .. }
             | Self::Page { arena, .. }
             | Self::NoReadKey { arena }
             | Self::Storage { arena, .. } => *arena,

@@ -89,6 +89,9 @@ impl ArenaWindow<'_> {
 }
 
 fn rows_of(blocks: &[PageBlock]) -> Vec<BlockRow> {
-    let row = |block: &PageBlock| BlockRow { name: block.name, digest: block.digest, size: block.size };
+    let row = |block: &PageBlock| {
+        let PageBlock { name, digest, size, base, .. } = *block;
+        BlockRow { name, digest, size, base }
+    };
     blocks.iter().map(row).collect()
 }

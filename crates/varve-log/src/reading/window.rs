@@ -9,12 +9,14 @@ use varve_world::{PAGE_BYTES, PageBuffer};
 use crate::arenas::address::Granule;
 use crate::arenas::footer::PageRow;
 use crate::keys::cipher::{CODE_BYTES, CipherUnit};
+use crate::reading::delta_bases::{DeltaBases, NoBases};
 use crate::reading::file_part::FilePart;
 use crate::reading::log::{Log, OpenedArena, ReadLogError, twice};
-use crate::records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
-use crate::records::directory_page::DirectoryPage;
+use crate::records::clump_content::{ClumpContent, DeltaFrame, FrameContent, OpenClumpError};
+use crate::records::compression::Codec;
+use crate::records::directory_page::{DirectoryPage, DirectoryPageError};
 use crate::records::field_reader::to_usize;
-use crate::records::frame_table::{FramePlace, FrameTable};
+use crate::records::frame_table::{FramePlace, FrameRow, FrameTable};
 use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
 
@@ -70,6 +72,13 @@ impl ClumpMap {
         Some(self.table.as_ref()?.row(frame)?.block_count)
     }
 
+    /// Returns true if a frame is a delta.
+    #[must_use]
+    pub fn is_delta(&self, frame: usize) -> bool {
+        let row = self.table.as_ref().and_then(|table| table.row(frame));
+        row.is_some_and(|row| row.codec == Codec::Delta)
+    }
+
     /// Returns the places at which a block with this score may be, in order. The block is at no
     /// other place.
     #[must_use]
@@ -117,6 +126,7 @@ impl Log {
             filled: 0,
             held: FilePart::default(),
             scratch: Vec::new(),
+            bases: &NoBases,
             is_uncached: false,
             is_careful: false,
         }
@@ -151,7 +161,11 @@ impl Log {
         window: &mut ArenaWindow<'_>,
     ) -> Result<DirectoryPage, ReadLogError> {
         let body = window.opened_body(header)?;
-        DirectoryPage::decode(&body).map_err(|source| ReadLogError::Page {
+        let page = DirectoryPage::decode(&body).and_then(|page| {
+            let is_good = page.delta_count() == 0 || arena.header.may_hold_deltas();
+            is_good.then_some(page).ok_or(DirectoryPageError::Malformed { part: "number of deltas" })
+        });
+        page.map_err(|source| ReadLogError::Page {
             arena: arena.id,
             offset: header.granule.byte_offset(),
             source,
@@ -174,11 +188,21 @@ pub struct ArenaWindow<'a> {
     held: FilePart,
     /// Temporary memory for checks of codes.
     scratch: Vec<u8>,
+    /// Supplies the blocks that deltas need.
+    bases: &'a dyn DeltaBases,
     /// True if whole pages are read without the system's page cache.
     is_uncached: bool,
     /// True after the disk has failed to return something here. From then on there is no
     /// read-ahead, so that a bad sector makes nothing else unreadable.
     is_careful: bool,
+}
+
+impl<'a> ArenaWindow<'a> {
+    /// Reads deltas with these bases from now on. Without them no delta can be read.
+    #[must_use]
+    pub fn with_bases(self, bases: &'a dyn DeltaBases) -> Self {
+        Self { bases, ..self }
+    }
 }
 
 impl ArenaWindow<'_> {
@@ -251,9 +275,47 @@ impl ArenaWindow<'_> {
         let bytes = self.opened_frame(map, frame)?;
         let content = match &map.table {
             None => FrameContent::of_body(bytes),
-            Some(table) => FrameContent::of_frame(table.row(frame).expect("it was read above"), bytes),
+            Some(table) => {
+                let row = table.row(frame).expect("it was read above");
+                if row.codec == Codec::Delta && self.arena.header.may_hold_deltas() {
+                    return self.delta(map, row, bytes);
+                }
+                FrameContent::of_frame(row, bytes)
+            }
         };
         content.map_err(|source| self.malformed(&map.header, source))
+    }
+
+    /// Reads the base of a delta, and returns the content of its frame.
+    fn delta(&self, map: &ClumpMap, row: &FrameRow, frame: Vec<u8>) -> Result<FrameContent, ReadLogError> {
+        let malformed = |source| self.malformed(&map.header, source);
+        let delta = DeltaFrame::decode(frame, self.log.config().score_bytes).map_err(malformed)?;
+        let base = self.bases.base(&delta.base).map_err(|source| ReadLogError::Base {
+            arena: self.arena.id,
+            offset: map.header.granule.byte_offset(),
+            base: delta.base,
+            source,
+        })?;
+        delta.open(row, &base).map_err(malformed)
+    }
+
+    /// Checks every code of the clump at `granule`, and decompresses it, except for deltas: they
+    /// need blocks from elsewhere.
+    ///
+    /// # Errors
+    /// As [`clump`](Self::clump).
+    pub fn check_clump(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
+        self.in_one_go(granule, |window| {
+            let map = window.map(granule)?;
+            for frame in 0..map.frame_count() {
+                if map.is_delta(frame) {
+                    window.twice(|window| window.opened_frame(&map, frame))?;
+                } else {
+                    window.frame(&map, frame)?;
+                }
+            }
+            Ok(map.header)
+        })
     }
 
     /// Reads, checks and decrypts a frame, or the body of a clump that is not framed.

@@ -13,10 +13,13 @@
 //! `frame_table.rs`.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName};
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName, Score};
 
 use crate::keys::log_keys::Digest;
-use crate::records::compression::{Codec, CompressionLevel, compress, looks_incompressible};
+use crate::records::compression::{Codec, CompressionLevel, compress, compress_delta, looks_incompressible};
 use crate::records::field_reader::to_usize;
 use crate::records::frame_table::{self, BLOCK_COUNT_MAX, FrameRow};
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
@@ -96,6 +99,9 @@ impl Default for FrameBytes {
 /// they are mostly restored in order, where small frames cost an eighth more processor time.
 const LONELY_FRAME_BYTES: usize = 8 << 10;
 
+/// A block is stored as a delta only if that takes at most this percentage of the whole block.
+const DELTA_PERCENT_MAX: usize = 60;
+
 /// Reserved for headers, table and gap, so that a record is seldom reallocated while it is made.
 const ROOM_BYTES: usize = 4096;
 
@@ -107,6 +113,16 @@ pub struct NamedBlock<'a> {
     pub digest: Option<Digest>,
     /// The bytes, at most [`BLOCK_BYTES_MAX`].
     pub bytes: &'a [u8],
+    /// A block of the same type that differs little, if one is known. It must be in the log, and
+    /// not as a delta.
+    pub base: Option<BaseBlock<'a>>,
+}
+
+/// A block that another one may be stored as a delta of.
+#[derive(Debug, Clone, Copy)]
+pub struct BaseBlock<'a> {
+    pub score: Score,
+    pub bytes: &'a Bytes,
 }
 
 /// A block's row in the directory.
@@ -115,6 +131,8 @@ pub(crate) struct BlockRow {
     pub(crate) name: BlockName,
     pub(crate) digest: Option<Digest>,
     pub(crate) size: u32,
+    /// The score of the block that it is stored as a delta of.
+    pub(crate) base: Option<Score>,
 }
 
 /// Blocks that wait in memory to become a clump.
@@ -123,13 +141,15 @@ pub struct ClumpDraft {
     clump_bytes: ClumpBytes,
     rows: Vec<BlockRow>,
     blocks: Vec<u8>,
+    /// The blocks that some of its blocks, by their numbers, may be stored as deltas of.
+    bases: BTreeMap<usize, (Score, Bytes)>,
 }
 
 impl ClumpDraft {
     /// Makes a draft without blocks.
     #[must_use]
     pub fn new(clump_bytes: ClumpBytes) -> Self {
-        Self { clump_bytes, rows: Vec::new(), blocks: Vec::new() }
+        Self { clump_bytes, rows: Vec::new(), blocks: Vec::new(), bases: BTreeMap::new() }
     }
 
     /// Returns the goal for the total size of its blocks.
@@ -153,10 +173,15 @@ impl ClumpDraft {
         if self.blocks.capacity() == 0 {
             self.blocks.reserve(self.clump_bytes.goal().max(block.bytes.len()));
         }
+        let number = self.rows.len();
         #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
-        self.rows.push(BlockRow { name: block.name, digest: block.digest, size: block.bytes.len() as u32 });
+        let size = block.bytes.len() as u32;
+        self.rows.push(BlockRow { name: block.name, digest: block.digest, size, base: None });
         self.blocks.extend_from_slice(block.bytes);
-        self.rows.len().saturating_sub(1)
+        if let Some(base) = block.base {
+            self.bases.insert(number, (base.score, base.bytes.clone()));
+        }
+        number
     }
 
     /// Returns true if the next block belongs in another clump.
@@ -199,9 +224,44 @@ impl ClumpDraft {
     }
 
     /// Compresses the blocks. This is the expensive part of writing; it may run on any number of
-    /// threads.
+    /// threads. Deltas come after all other blocks.
     #[must_use]
     pub fn pack(&self, level: CompressionLevel, framing: Framing) -> PackedClump {
+        let deltas = self.deltas(level);
+        if deltas.is_empty() {
+            return self.pack_with(&[], level, framing);
+        }
+        let mut whole = Self::new(self.clump_bytes);
+        let is_delta = |number: &usize| deltas.binary_search_by_key(number, |delta| delta.number).is_ok();
+        for number in (0..self.rows.len()).filter(|number| !is_delta(number)) {
+            if let (Some(row), Some(block)) = (self.rows.get(number), self.block(number)) {
+                whole.rows.push(*row);
+                whole.blocks.extend_from_slice(block);
+            }
+        }
+        whole.pack_with(&deltas, level, framing)
+    }
+
+    /// Returns the blocks that are to be stored as deltas, in order.
+    fn deltas(&self, level: CompressionLevel) -> Vec<PackedDelta> {
+        let delta = |(number, (base, base_bytes)): (&usize, &(Score, Bytes))| {
+            let row = *self.rows.get(*number)?;
+            let piece = DraftPiece { rows: std::slice::from_ref(&row), blocks: self.block(*number)? };
+            let mut content = Vec::new();
+            piece.write_content(&mut content);
+            let mut whole = Vec::new();
+            compress(&content, level, &mut whole);
+            let overhead = delta_overhead(base);
+            let bytes_max = delta_bytes_max(whole.len()).checked_sub(overhead)?;
+            let delta = compress_delta(&content, base_bytes, level, bytes_max)?;
+            let row = BlockRow { base: Some(*base), ..row };
+            Some(PackedDelta { number: *number, row, content_bytes: content.len(), delta })
+        };
+        self.bases.iter().filter_map(delta).collect()
+    }
+
+    /// Compresses the blocks, and appends deltas.
+    fn pack_with(&self, deltas: &[PackedDelta], level: CompressionLevel, framing: Framing) -> PackedClump {
         let is_random = looks_incompressible(&self.blocks);
         let pieces = self.pieces(match framing {
             Framing::Pieces(frame) => to_usize(frame.0),
@@ -212,9 +272,11 @@ impl ClumpDraft {
         let clump = self.clump_name();
         let mut record = Vec::with_capacity(self.blocks.len().saturating_add(ROOM_BYTES));
         record.resize(RECORD_HEADER_BYTES, 0);
+        let mut rows = self.rows.clone();
+        rows.extend(deltas.iter().map(|delta| delta.row));
         let table_bytes = match pieces.as_slice() {
             // In a by-value store the table holds the names of the blocks, so every clump has one.
-            [] | [_] if clump.is_none() => {
+            [] | [_] if clump.is_none() && deltas.is_empty() => {
                 record.resize(RECORD_HEADER_BYTES + BODY_HEADER_BYTES, 0);
                 let piece = pieces.first().copied().unwrap_or_default();
                 let (codec, content_bytes) = self.write_piece(piece, is_random, level, &mut record);
@@ -223,37 +285,14 @@ impl ClumpDraft {
                 place.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
                 0
             }
-            pieces => self.write_frames(pieces, clump, is_random, level, &mut record),
+            pieces => {
+                let write = |piece: &DraftPiece<'_>, record: &mut Vec<u8>| {
+                    self.write_piece(*piece, is_random, level, record)
+                };
+                write_frames(pieces, deltas, &rows, clump, &mut record, write)
+            }
         };
-        PackedClump { rows: self.rows.clone(), record, table_bytes }
-    }
-
-    /// Appends table and frames, and returns the length of the table.
-    fn write_frames(
-        &self,
-        pieces: &[DraftPiece<'_>],
-        clump: Option<ClumpName>,
-        is_random: bool,
-        level: CompressionLevel,
-        record: &mut Vec<u8>,
-    ) -> u32 {
-        let table_bytes = frame_table::table_bytes(pieces.len(), self.rows.len(), clump);
-        let table_end = record.len().saturating_add(table_bytes);
-        record.resize(table_end, 0);
-        let mut rows = Vec::with_capacity(pieces.len());
-        #[expect(clippy::cast_possible_truncation, reason = "CONTENT_BYTES_MAX bounds all of them")]
-        for piece in pieces {
-            let start = record.len();
-            let (codec, content_bytes) = self.write_piece(*piece, is_random, level, record);
-            let frame_bytes = record.len().saturating_sub(start) as u32;
-            let block_count = piece.rows.len() as u32;
-            rows.push(FrameRow { codec, content_bytes, frame_bytes, block_count, code: [0; 16] });
-        }
-        let table = frame_table::encode(&rows, self.rows.iter().map(|row| row.name.score));
-        if let Some(place) = record.get_mut(RECORD_HEADER_BYTES..table_end) {
-            place.copy_from_slice(&table);
-        }
-        u32::try_from(table_bytes).expect("a clump has at most BLOCK_COUNT_MAX blocks")
+        PackedClump { rows, record, table_bytes }
     }
 
     /// Cuts the draft into runs of blocks with a total size of about `goal`.
@@ -301,6 +340,70 @@ impl ClumpDraft {
     }
 }
 
+/// Appends the table and the frames, those of deltas last, and returns the length of the table.
+/// `rows` are those of all blocks in this order.
+fn write_frames<'a>(
+    pieces: &[DraftPiece<'a>],
+    deltas: &[PackedDelta],
+    rows: &[BlockRow],
+    clump: Option<ClumpName>,
+    record: &mut Vec<u8>,
+    write_piece: impl Fn(&DraftPiece<'a>, &mut Vec<u8>) -> (Codec, u32),
+) -> u32 {
+    let frame_count = pieces.len().saturating_add(deltas.len());
+    let table_bytes = frame_table::table_bytes(frame_count, rows.len(), clump);
+    let table_end = record.len().saturating_add(table_bytes);
+    record.resize(table_end, 0);
+    let mut frames = Vec::with_capacity(frame_count);
+    #[expect(clippy::cast_possible_truncation, reason = "CONTENT_BYTES_MAX bounds all of them")]
+    {
+        for piece in pieces {
+            let start = record.len();
+            let (codec, content_bytes) = write_piece(piece, record);
+            let frame_bytes = record.len().saturating_sub(start) as u32;
+            let block_count = piece.rows.len() as u32;
+            frames.push(FrameRow { codec, content_bytes, frame_bytes, block_count, code: [0; 16] });
+        }
+        for delta in deltas {
+            let start = record.len();
+            record.extend_from_slice(delta.row.base.as_ref().map_or(&[], Score::as_bytes));
+            record.extend_from_slice(&delta.delta);
+            let frame_bytes = record.len().saturating_sub(start) as u32;
+            let content_bytes = delta.content_bytes as u32;
+            let codec = Codec::Delta;
+            frames.push(FrameRow { codec, content_bytes, frame_bytes, block_count: 1, code: [0; 16] });
+        }
+    }
+    let scores: Vec<_> = rows.iter().map(|row| row.name.score).collect();
+    let table = frame_table::encode(&frames, scores.into_iter());
+    if let Some(place) = record.get_mut(RECORD_HEADER_BYTES..table_end) {
+        place.copy_from_slice(&table);
+    }
+    u32::try_from(table_bytes).expect("a clump has at most BLOCK_COUNT_MAX blocks")
+}
+
+/// The bytes that a delta takes beside its frame's content: its row in the table, and the score of
+/// its base in the frame and in a directory page.
+fn delta_overhead(base: &Score) -> usize {
+    frame_table::ROW_BYTES.saturating_add(base.as_bytes().len().saturating_mul(2))
+}
+
+/// Returns the most bytes that a delta may take if the whole block takes `whole_bytes`.
+/// `docs/decisions/0041-deltas-pay-for-databases.md` has the measurement.
+fn delta_bytes_max(whole_bytes: usize) -> usize {
+    whole_bytes.saturating_mul(DELTA_PERCENT_MAX) / 100
+}
+
+/// A block that is stored as a delta.
+struct PackedDelta {
+    /// Its number in the draft.
+    number: usize,
+    row: BlockRow,
+    content_bytes: usize,
+    /// The zstd frame.
+    delta: Vec<u8>,
+}
+
 /// Neighbouring blocks of a draft.
 #[derive(Debug, Clone, Copy, Default)]
 struct DraftPiece<'a> {
@@ -340,6 +443,17 @@ impl PackedClump {
     pub fn names(&self) -> impl Iterator<Item = &BlockName> {
         self.rows.iter().map(|row| &row.name)
     }
+
+    /// Returns the names of its blocks that are stored whole, in order.
+    pub fn whole_names(&self) -> impl Iterator<Item = &BlockName> {
+        self.rows.iter().filter(|row| row.base.is_none()).map(|row| &row.name)
+    }
+
+    /// Returns true if a block is stored as a delta.
+    #[must_use]
+    pub fn has_deltas(&self) -> bool {
+        self.rows.iter().any(|row| row.base.is_some())
+    }
 }
 
 /// Size in the lower 24 bits, type in the upper 8.
@@ -364,7 +478,7 @@ mod tests {
 
     use super::*;
     use crate::arenas::address::Granule;
-    use crate::records::clump_content::{FrameContent, OpenClumpError};
+    use crate::records::clump_content::{DeltaFrame, FrameContent, OpenClumpError};
     use crate::records::frame_table::FrameTable;
     use crate::records::record_header::{RecordHeader, RecordKind};
 
@@ -372,7 +486,7 @@ mod tests {
         let mut draft = ClumpDraft::new(ClumpBytes::default());
         for (block_type, bytes) in blocks {
             let name = BlockName { score: Score::from([bytes.len() as u8; 32]), block_type: *block_type };
-            draft.push(NamedBlock { name, digest: None, bytes });
+            draft.push(NamedBlock { name, digest: None, bytes, base: None });
         }
         draft
     }
@@ -408,7 +522,15 @@ mod tests {
         let frame = |number| {
             let place = table.place(number).unwrap();
             let bytes = body[to_usize(place.start)..to_usize(place.end)].to_vec();
-            FrameContent::of_frame(table.row(number).unwrap(), bytes).unwrap()
+            let row = table.row(number).unwrap();
+            if row.codec != Codec::Delta {
+                return FrameContent::of_frame(row, bytes).unwrap();
+            }
+            let delta = DeltaFrame::decode(bytes, 32).unwrap();
+            let mut bases = draft.bases.values();
+            let (_, base) = bases.find(|(score, _)| *score == delta.base).unwrap();
+            let base = base.clone();
+            delta.open(row, &base).unwrap()
         };
         let blocks = (0..table.frame_count()).flat_map(|number| frame(number).blocks().collect::<Vec<_>>());
         (blocks.collect(), table.frame_count())
@@ -438,7 +560,41 @@ mod tests {
         }
 
         #[test]
-        fn no_body_panics(body in proptest::collection::vec(any::<u8>(), 0..300), codec in 0_u8..3) {
+        fn deltas_come_back_after_all_other_blocks(
+            // Of each block: its seed and length, the length of the change, and whether a base is
+            // known.
+            blocks in proptest::collection::vec((0_u64..20, 0..5000_usize, 0..3000_usize, any::<bool>()), 0..30),
+            in_pieces in any::<bool>(),
+        ) {
+            let mut draft = ClumpDraft::new(ClumpBytes::default());
+            let mut expected = Vec::new();
+            for (number, (seed, length, changed, has_base)) in blocks.into_iter().enumerate() {
+                let mut base = vec![0; length];
+                SeededRandom::new(seed).fill(&mut base).unwrap();
+                let mut bytes = base.clone();
+                let end = changed.min(length);
+                SeededRandom::new(100 + number as u64).fill(&mut bytes[..end]).unwrap();
+                let (score, base) = (Score::from(*blake3::hash(&base).as_bytes()), Bytes::from(base));
+                let name = BlockName { score: Score::from([number as u8; 32]), block_type: BlockType::DATA };
+                let base = has_base.then_some(BaseBlock { score, bytes: &base });
+                draft.push(NamedBlock { name, digest: None, bytes: &bytes, base });
+                expected.push((name, bytes, length > 1000 && changed * 3 < length && has_base));
+            }
+            let pieces = Framing::Pieces(FrameBytes::default());
+            let framing = if in_pieces { pieces } else { Framing::Whole };
+            let packed = draft.pack(CompressionLevel::default(), framing);
+            let (found, _) = opened_as(&draft, framing);
+            prop_assert_eq!(packed.rows.len(), expected.len());
+            prop_assert!(packed.rows.is_sorted_by_key(|row| row.base.is_some()));
+            for (row, (_, bytes)) in packed.rows.iter().zip(&found) {
+                let (_, wanted, must_be_delta) = expected.iter().find(|(name, ..)| *name == row.name).unwrap();
+                prop_assert_eq!(bytes, wanted);
+                prop_assert!(row.base.is_some() || !must_be_delta);
+            }
+        }
+
+        #[test]
+        fn no_body_panics(body in proptest::collection::vec(any::<u8>(), 0..300), codec in 0_u8..4) {
             let body = [&[codec, 0, 0, 0], body.as_slice()].concat();
             drop(FrameContent::of_body(body));
         }
@@ -501,7 +657,7 @@ mod tests {
         assert!(draft.is_empty() && !draft.should_close_before(BLOCK_BYTES_MAX));
         let name = BlockName { score: Score::from([0; 32]), block_type: BlockType::DATA };
         while !draft.is_full() {
-            draft.push(NamedBlock { name, digest: None, bytes: &[7; 8192] });
+            draft.push(NamedBlock { name, digest: None, bytes: &[7; 8192], base: None });
         }
         assert_eq!(draft.names().len() * 8192, ClumpBytes::default().goal());
         assert!(draft.should_close_before(1));

@@ -34,6 +34,8 @@ impl Default for CompressionLevel {
 pub(crate) enum Codec {
     Stored,
     Zstd,
+    /// One zstd frame whose prefix is another block. Only frames of a framed clump have it.
+    Delta,
 }
 
 impl Codec {
@@ -41,10 +43,20 @@ impl Codec {
         match self {
             Self::Stored => 0,
             Self::Zstd => 1,
+            Self::Delta => 2,
         }
     }
 
+    /// Returns the codec with this number.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
+        match number {
+            2 => Some(Self::Delta),
+            other => Self::of_whole(other),
+        }
+    }
+
+    /// Returns the codec with this number where a delta is not allowed.
+    pub(crate) fn of_whole(number: u32) -> Option<Self> {
         match number {
             0 => Some(Self::Stored),
             1 => Some(Self::Zstd),
@@ -66,6 +78,9 @@ pub enum DecompressError {
     /// The length is not the recorded one.
     #[error("it has {actual} bytes, but {recorded} are recorded")]
     Length { actual: usize, recorded: usize },
+    /// A delta has a base that no writer uses.
+    #[error("the block that it is a delta of cannot be one")]
+    Base,
 }
 
 thread_local! {
@@ -164,6 +179,54 @@ pub(crate) fn decompress(frame: &[u8], content_bytes: usize) -> Result<Vec<u8>, 
     Ok(content)
 }
 
+/// zstd takes bytes that begin like this for a dictionary in its own format, and not for a prefix.
+const DICTIONARY_MAGIC: [u8; 4] = 0xEC30_A437_u32.to_le_bytes();
+
+/// Returns true if a block can be the base of a delta.
+pub(crate) fn can_be_base(base: &[u8]) -> bool {
+    !base.is_empty() && !base.starts_with(&DICTIONARY_MAGIC)
+}
+
+/// Returns `content` as a zstd frame that has `base` as its prefix; `None` if that takes more than
+/// `bytes_max` bytes, or if `base` cannot be a base.
+pub(crate) fn compress_delta(
+    content: &[u8],
+    base: &[u8],
+    level: CompressionLevel,
+    bytes_max: usize,
+) -> Option<Vec<u8>> {
+    if !can_be_base(base) {
+        return None;
+    }
+    let mut delta = vec![0; bytes_max];
+    let level = level_for(content.len(), level);
+    let written = CONTEXTS.with_borrow_mut(|(compressor, _)| {
+        compressor.compress_using_dict(delta.as_mut_slice(), content, base, level)
+    });
+    delta.truncate(written.ok()?);
+    Some(delta)
+}
+
+/// Decompresses the zstd frame of a delta to a recorded length of `content_bytes`, which the caller
+/// has bounded.
+pub(crate) fn decompress_delta(
+    delta: &[u8],
+    base: &[u8],
+    content_bytes: usize,
+) -> Result<Vec<u8>, DecompressError> {
+    if !can_be_base(base) {
+        return Err(DecompressError::Base);
+    }
+    let mut content = Vec::with_capacity(content_bytes);
+    CONTEXTS
+        .with_borrow_mut(|(_, decompressor)| decompressor.decompress_using_dict(&mut content, delta, base))
+        .map_err(|code| DecompressError::Zstd { reason: zstd_safe::get_error_name(code) })?;
+    if content.len() != content_bytes {
+        return Err(DecompressError::Length { actual: content.len(), recorded: content_bytes });
+    }
+    Ok(content)
+}
+
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
 mod tests {
@@ -210,6 +273,34 @@ mod tests {
     fn half_random_content_is_compressed() {
         let content = [random(131_072), b"0123456789".repeat(13_000)].concat();
         assert!(!looks_incompressible(&content));
+    }
+
+    #[test]
+    fn a_delta_comes_back_with_its_base_only() {
+        let base = random(16_384);
+        let mut content = base.clone();
+        content[5000..5008].copy_from_slice(b"changed!");
+        let delta = compress_delta(&content, &base, CompressionLevel::default(), content.len()).unwrap();
+        assert!(delta.len() < 200, "{} bytes", delta.len());
+        assert_eq!(decompress_delta(&delta, &base, content.len()), Ok(content.clone()));
+        assert_ne!(decompress_delta(&delta, &random(16_385), content.len()), Ok(content.clone()));
+        assert!(decompress_delta(&delta, &base, content.len() - 1).is_err());
+        assert_eq!(compress_delta(&random(16_000), &base, CompressionLevel::default(), 8000), None);
+    }
+
+    #[test]
+    fn what_zstd_would_take_for_a_dictionary_is_no_base() {
+        let content = random(1000);
+        let base = [&DICTIONARY_MAGIC[..], &content].concat();
+        assert_eq!(compress_delta(&content, &base, CompressionLevel::default(), 1000), None);
+        assert_eq!(decompress_delta(&[1, 2, 3], &base, 1000), Err(DecompressError::Base));
+        assert_eq!(decompress_delta(&[1, 2, 3], &[], 1000), Err(DecompressError::Base));
+        // A base of a few bytes is a prefix as well.
+        for bytes in 1..20 {
+            let base = &content[..bytes];
+            let delta = compress_delta(&content, base, CompressionLevel::default(), 2000).unwrap();
+            assert_eq!(decompress_delta(&delta, base, 1000), Ok(content.clone()), "{bytes} bytes");
+        }
     }
 
     #[test]

@@ -12,18 +12,20 @@
 //! |      8 |     4 | durable       | the arena is known to be durable up to here, in granules                       |
 //! |     12 |     2 | score_bytes   | 32, 20, or 24 in a by-value store                                              |
 //! |     14 |     2 | digest_bytes  | 0, or 16 in a SHA-1 store                                                      |
-//! |     16 |     4 | codec         | of the table: 0 as it is, 1 one zstd frame                                     |
+//! |     16 |     2 | codec         | of the table: 0 as it is, 1 one zstd frame                                     |
+//! |     18 |     2 | delta_count   | the number of blocks that are stored as deltas; 0 in arenas before version 4   |
 //! |     20 |     4 | table_bytes   | length of the table, decompressed                                              |
 //! |     24 |     8 | ledger_count  | the number of seals that the ledger code covers                                |
 //! |     32 |    32 | ledger_code   | covers their seals                                                             |
 //! |     64 |       | scores        | `block_count` scores, in the order of the blocks in the clumps                 |
 //! |        |       | digests       | `block_count` second digests                                                   |
 //! |        |       | codes         | the code of each clump's header, 16 bytes each                                 |
+//! |        |       | bases         | `delta_count` scores, of the blocks that the deltas need                       |
 //! |        |       | table         | the rest of the body                                                           |
 //!
-//! The table has four columns: the clumps' granules, their body lengths, their block counts, and
-//! each block's size and type. Scores do not compress. The table, in columns, compresses to almost
-//! nothing.
+//! The table has five columns: the clumps' granules, their body lengths, their block counts, each
+//! block's size and type, and the numbers of the blocks that are deltas, counted from 0 in the
+//! page. Scores do not compress. The table, in columns, compresses to almost nothing.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -82,6 +84,16 @@ pub struct PageBlock {
     pub granule: Granule,
     /// The number of the block in its clump.
     pub ordinal: u32,
+    /// The score of the data leaf that it is stored as a delta of.
+    pub base: Option<Score>,
+}
+
+impl PageBlock {
+    /// Returns the name of the block that it is stored as a delta of.
+    #[must_use]
+    pub fn base_name(&self) -> Option<BlockName> {
+        Some(BlockName { score: self.base?, block_type: BlockType::DATA })
+    }
 }
 
 /// The names of some clumps' blocks, authenticated.
@@ -97,6 +109,10 @@ pub struct DirectoryPage {
     digests: Vec<u8>,
     /// The size and type of each block.
     words: Vec<u32>,
+    /// The numbers of the blocks that are stored as deltas, in ascending order.
+    deltas: Vec<u32>,
+    /// The scores of their bases, concatenated.
+    bases: Vec<u8>,
     by_score: ByScore,
     durable: Granule,
     ledger: Ledger,
@@ -143,6 +159,10 @@ impl DirectoryPage {
         for row in rows {
             self.scores.extend_from_slice(row.name.score.as_bytes());
             self.digests.extend_from_slice(row.digest.as_ref().map_or(&[], |digest| digest.as_slice()));
+            if let Some(base) = &row.base {
+                self.deltas.push(u32::try_from(self.words.len()).expect("BLOCK_COUNT_MAX bounds it"));
+                self.bases.extend_from_slice(base.as_bytes());
+            }
             self.words.push(size_and_type(row.size, row.name.block_type));
         }
         #[expect(clippy::cast_possible_truncation, reason = "a page names at most BLOCK_COUNT_MAX blocks")]
@@ -281,7 +301,21 @@ impl DirectoryPage {
         let name = BlockName { score: Score::try_from(self.score(block)?).ok()?, block_type };
         let digest =
             self.digests.get(block.checked_mul(DIGEST_BYTES)?..).and_then(|rest| rest.first_chunk()).copied();
-        Some(PageBlock { name, digest, size, granule, ordinal })
+        let base = self.base_of(block);
+        Some(PageBlock { name, digest, size, granule, ordinal, base })
+    }
+
+    /// Returns the base of a block that is stored as a delta.
+    fn base_of(&self, block: usize) -> Option<Score> {
+        let place = self.deltas.binary_search(&u32::try_from(block).ok()?).ok()?;
+        let start = place.checked_mul(self.score_bytes)?;
+        Score::try_from(self.bases.get(start..)?.get(..self.score_bytes)?).ok()
+    }
+
+    /// Returns the number of blocks that are stored as deltas.
+    #[must_use]
+    pub fn delta_count(&self) -> usize {
+        self.deltas.len()
     }
 
     /// Returns the last block of this type.
@@ -301,7 +335,8 @@ impl DirectoryPage {
         let words = self.words.len().saturating_mul(4);
         // Counted whether the buckets have been built or not.
         let buckets = Buckets::bytes_of(self.words.len());
-        [clumps, words, self.scores.len(), self.digests.len(), buckets].iter().sum()
+        let deltas = self.deltas.len().saturating_mul(4).saturating_add(self.bases.len());
+        [clumps, words, self.scores.len(), self.digests.len(), deltas, buckets].iter().sum()
     }
 
     /// Appends the body of its record to `body`.
@@ -310,7 +345,8 @@ impl DirectoryPage {
         let granules = self.clumps.iter().map(|clump| clump.granule.0);
         let lengths = self.clumps.iter().map(|clump| clump.body_bytes);
         let counts = self.clumps.iter().map(|clump| clump.block_count);
-        for word in granules.chain(lengths).chain(counts).chain(self.words.iter().copied()) {
+        let blocks = self.words.iter().chain(&self.deltas).copied();
+        for word in granules.chain(lengths).chain(counts).chain(blocks) {
             table.extend_from_slice(&word.to_le_bytes());
         }
         let mut packed = Vec::new();
@@ -325,7 +361,8 @@ impl DirectoryPage {
             body.extend_from_slice(&self.durable.0.to_le_bytes());
             body.extend_from_slice(&(self.score_bytes as u16).to_le_bytes());
             body.extend_from_slice(&(digest_bytes as u16).to_le_bytes());
-            body.extend_from_slice(&codec.to_number().to_le_bytes());
+            body.extend_from_slice(&(codec.to_number() as u16).to_le_bytes());
+            body.extend_from_slice(&(self.deltas.len() as u16).to_le_bytes());
             body.extend_from_slice(&(table.len() as u32).to_le_bytes());
         }
         body.extend_from_slice(&self.ledger.arena_count.to_le_bytes());
@@ -335,6 +372,7 @@ impl DirectoryPage {
         for clump in &self.clumps {
             body.extend_from_slice(&clump.code);
         }
+        body.extend_from_slice(&self.bases);
         body.extend_from_slice(&packed);
     }
 
@@ -351,14 +389,17 @@ impl DirectoryPage {
         let digests =
             column(&mut decoder, header.block_count, header.digest_bytes).ok_or(malformed("digests"))?;
         let codes = column(&mut decoder, header.clump_count, CODE_BYTES).ok_or(malformed("codes"))?;
+        let bases = column(&mut decoder, header.delta_count, header.score_bytes).ok_or(malformed("bases"))?;
         let table = match header.codec {
             Codec::Stored => decoder.left().to_vec(),
             Codec::Zstd => decompress(decoder.left(), header.table_bytes)?,
+            Codec::Delta => return Err(malformed("header")),
         };
         if table.len() != header.table_bytes {
             return Err(malformed("table"));
         }
-        let (clumps, words) = columns(&header, &codes, &table).ok_or(malformed("table"))?;
+        let Columns { clumps, words, deltas } =
+            Columns::decode(&header, &codes, &table).ok_or(malformed("table"))?;
         let first_blocks = first_blocks(&clumps).ok_or(malformed("block counts"))?;
         if first_blocks.last().is_none_or(|end| to_usize(*end) != header.block_count) {
             return Err(malformed("block counts"));
@@ -366,12 +407,28 @@ impl DirectoryPage {
         if !clumps.is_sorted_by(|one, next| one.granule < next.granule) {
             return Err(malformed("order of clumps"));
         }
+        let is_in_order = deltas.is_sorted_by(|one, next| one < next);
+        if !is_in_order || deltas.last().is_some_and(|last| to_usize(*last) >= words.len()) {
+            return Err(malformed("numbers of deltas"));
+        }
         if words.iter().any(|word| from_size_and_type(*word).is_none()) {
             return Err(malformed("table"));
         }
         let PageHeader { score_bytes, durable, ledger, .. } = header;
         let by_score = ByScore::default();
-        Ok(Self { clumps, first_blocks, score_bytes, scores, digests, words, by_score, durable, ledger })
+        Ok(Self {
+            clumps,
+            first_blocks,
+            score_bytes,
+            scores,
+            digests,
+            words,
+            deltas,
+            bases,
+            by_score,
+            durable,
+            ledger,
+        })
     }
 }
 
@@ -387,6 +444,7 @@ struct PageHeader {
     score_bytes: usize,
     digest_bytes: usize,
     codec: Codec,
+    delta_count: usize,
     table_bytes: usize,
     ledger: Ledger,
 }
@@ -398,12 +456,14 @@ impl PageHeader {
         let durable = Granule(decoder.u32()?);
         let score_bytes = usize::from(decoder.u16()?);
         let digest_bytes = usize::from(decoder.u16()?);
-        let codec = Codec::from_number(decoder.u32()?)?;
+        let codec = Codec::of_whole(decoder.u16()?.into())?;
+        let delta_count = usize::from(decoder.u16()?);
         let table_bytes = to_usize(decoder.u32()?);
         let ledger = Ledger { arena_count: decoder.u64()?, code: decoder.array()? };
-        let words = clump_count.checked_mul(3)?.checked_add(block_count)?;
+        let words = clump_count.checked_mul(3)?.checked_add(block_count)?.checked_add(delta_count)?;
         let sound = block_count <= BLOCK_COUNT_MAX
             && clump_count <= block_count
+            && delta_count <= block_count
             && matches!(score_bytes, SHA1_BYTES | PLACED_SCORE_BYTES | 32)
             && matches!(digest_bytes, 0 | DIGEST_BYTES)
             && table_bytes == words.checked_mul(4)?;
@@ -414,30 +474,41 @@ impl PageHeader {
             score_bytes,
             digest_bytes,
             codec,
+            delta_count,
             table_bytes,
             ledger,
         })
     }
 }
 
-fn columns(header: &PageHeader, codes: &[u8], table: &[u8]) -> Option<(Vec<ClumpRow>, Vec<u32>)> {
-    let mut decoder = LittleEndian::new(table);
-    let granules = u32s(&mut decoder, header.clump_count)?;
-    let lengths = u32s(&mut decoder, header.clump_count)?;
-    let counts = u32s(&mut decoder, header.clump_count)?;
-    let words = u32s(&mut decoder, header.block_count)?.collect();
-    let codes = codes.as_chunks::<CODE_BYTES>().0;
-    let clumps = granules
-        .zip(lengths)
-        .zip(counts.zip(codes))
-        .map(|((granule, body_bytes), (block_count, code))| ClumpRow {
-            granule: Granule(granule),
-            body_bytes,
-            block_count,
-            code: *code,
-        })
-        .collect();
-    Some((clumps, words))
+/// The columns of a page's table.
+struct Columns {
+    clumps: Vec<ClumpRow>,
+    words: Vec<u32>,
+    deltas: Vec<u32>,
+}
+
+impl Columns {
+    fn decode(header: &PageHeader, codes: &[u8], table: &[u8]) -> Option<Self> {
+        let mut decoder = LittleEndian::new(table);
+        let granules = u32s(&mut decoder, header.clump_count)?;
+        let lengths = u32s(&mut decoder, header.clump_count)?;
+        let counts = u32s(&mut decoder, header.clump_count)?;
+        let words = u32s(&mut decoder, header.block_count)?.collect();
+        let deltas = u32s(&mut decoder, header.delta_count)?.collect();
+        let codes = codes.as_chunks::<CODE_BYTES>().0;
+        let clumps = granules
+            .zip(lengths)
+            .zip(counts.zip(codes))
+            .map(|((granule, body_bytes), (block_count, code))| ClumpRow {
+                granule: Granule(granule),
+                body_bytes,
+                block_count,
+                code: *code,
+            })
+            .collect();
+        Some(Self { clumps, words, deltas })
+    }
 }
 
 fn first_blocks(clumps: &[ClumpRow]) -> Option<Vec<u32>> {
@@ -462,7 +533,9 @@ mod tests {
         let score: Vec<u8> = (0..width).map(|byte| (seed as usize * 7 + byte) as u8).collect();
         let block_type = BlockType::from_byte((seed % 128) as u8).unwrap();
         let name = BlockName { score: Score::try_from(score.as_slice()).unwrap(), block_type };
-        BlockRow { name, digest: (width == 20).then_some([seed as u8; 16]), size: seed % 70_000 }
+        let digest = (width == 20).then_some([seed as u8; 16]);
+        let base = (seed % 5 == 3).then(|| Score::try_from(&[seed as u8; 32][..width]).unwrap());
+        BlockRow { name, digest, size: seed % 70_000, base }
     }
 
     fn encoded(page: &DirectoryPage) -> Vec<u8> {
@@ -496,6 +569,7 @@ mod tests {
             for (seed, block) in (0_u32..).zip(&blocks) {
                 let row = row(seed, width);
                 prop_assert_eq!((block.name, block.digest, block.size), (row.name, row.digest, row.size));
+                prop_assert_eq!(block.base, row.base);
                 let last = blocks.iter().rfind(|other| other.name.block_type == block.name.block_type);
                 prop_assert_eq!(page.last_of_type(block.name.block_type), last.copied());
                 prop_assert_eq!(page.find(block.granule, &block.name), Some(*block));
@@ -546,12 +620,26 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_deltas_that_lie_are_refused() {
+        let mut page = page(32, &[4]);
+        assert_eq!(page.deltas, [3]);
+        for wrong in [vec![4], vec![u32::MAX]] {
+            page.deltas = wrong;
+            let part = "numbers of deltas";
+            assert_eq!(DirectoryPage::decode(&encoded(&page)), Err(DirectoryPageError::Malformed { part }));
+        }
+        page.deltas = vec![2, 2];
+        page.bases.extend_from_slice(&[7; 32]);
+        assert!(DirectoryPage::decode(&encoded(&page)).is_err(), "one block is a delta once");
+    }
+
+    #[test]
     fn a_page_costs_little_more_than_its_scores() {
         let counts = [32; 128];
         let mut page = DirectoryPage::new(32);
         for (place, count) in counts.iter().enumerate() {
             let rows: Vec<_> =
-                (0..*count).map(|seed| BlockRow { size: 8192, ..row(seed * 128, 32) }).collect();
+                (0..*count).map(|seed| BlockRow { size: 8192, base: None, ..row(seed * 128, 32) }).collect();
             page.push(Granule(place as u32 * 600), 70_000 + place as u32 * 31 % 1000, [0; 16], &rows);
         }
         let per_block = encoded(&page).len() as f64 / page.block_count() as f64;

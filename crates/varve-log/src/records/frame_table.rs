@@ -23,11 +23,14 @@
 //!
 //! | offset | bytes | field         | meaning                                                                        |
 //! |-------:|------:|---------------|--------------------------------------------------------------------------------|
-//! |      0 |     4 | codec         | 0: the content as it is; 1: one zstd frame                                     |
+//! |      0 |     4 | codec         | 0: the content as it is; 1: one zstd frame; 2: a delta                         |
 //! |      4 |     4 | content_bytes | length of the frame's content, decompressed                                    |
 //! |      8 |     4 | frame_bytes   | length of the frame in the body                                                |
 //! |     12 |     4 | block_count   | the number of its blocks; at least 1                                           |
 //! |     16 |    16 | code          | authenticates the frame                                                        |
+//!
+//! A delta is the score of another block of the same type, its *base*, and one zstd frame that has
+//! the bytes of that block as its prefix. It has one block.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -48,7 +51,8 @@ pub(crate) const BLOCK_COUNT_MAX: usize = 4096;
 
 /// The length of both counts.
 const COUNTS_BYTES: usize = 8;
-const ROW_BYTES: usize = 32;
+/// The length of a frame's row.
+pub(crate) const ROW_BYTES: usize = 32;
 /// The offset of the code in a row.
 const CODE_START: usize = 16;
 const MARK_BYTES: usize = 2;
@@ -179,6 +183,9 @@ impl FrameTable {
                 block_count: decoder.u32().filter(|count| *count > 0)?,
                 code: decoder.array()?,
             };
+            if row.codec == Codec::Delta && row.block_count != 1 {
+                return None;
+            }
             read.rows.push(row);
             read.starts.push(start);
             read.first_blocks.push(first_block);
@@ -406,8 +413,11 @@ mod tests {
     fn a_table_that_lies_is_refused() {
         let (table, header) = sample(&[2, 3]);
         assert!(FrameTable::decode(&table, &header).is_some());
-        // In order: counts, a codec, a content beyond the bound, a length, no blocks.
-        for (offset, value) in [(0, 0), (0, 6), (4, 4), (8, 2), (12, u32::MAX - 101), (16, 51), (20, 0)] {
+        // In order: counts, a delta of two blocks, a codec, a content beyond the bound, a length,
+        // no blocks.
+        for (offset, value) in
+            [(0, 0), (0, 6), (4, 4), (8, 2), (8, 3), (12, u32::MAX - 101), (16, 51), (20, 0)]
+        {
             let mut bad = table.clone();
             bad[offset..offset + 4].copy_from_slice(&u32::to_le_bytes(value));
             assert_eq!(FrameTable::decode(&bad, &header), None, "offset {offset}");

@@ -10,6 +10,7 @@ use varve_block::Score;
 use crate::arenas::address::Granule;
 use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::arenas::sectors::SECTOR_GRANULES;
+use crate::reading::delta_bases::DeltaBases;
 use crate::reading::log::{Log, OpenedArena, ReadLogError};
 use crate::reading::window::{ArenaWindow, DecryptedBody, SalvagedParts};
 use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, FrameBytes, Framing, NamedBlock, PackedClump};
@@ -63,10 +64,11 @@ impl SalvagedClump {
             });
             return draft.pack(level, Framing::Pieces(FrameBytes::default()));
         };
-        let rows = blocks.map(|block| BlockRow {
+        let rows = blocks.zip(self.content.bases()).map(|(block, base)| BlockRow {
             name: block.name,
             digest: block.digest,
             size: u32::try_from(block.bytes.len()).expect("blocks are small"),
+            base,
         });
         let mut record = vec![0; RECORD_HEADER_BYTES];
         record.extend_from_slice(&bytes);
@@ -76,7 +78,7 @@ impl SalvagedClump {
 
 impl Log {
     /// Calls `take` for every clump of an arena, in order, with its undamaged frames. Unreadable
-    /// and damaged parts are skipped.
+    /// and damaged parts are skipped, and so are deltas of blocks that `bases` has lost.
     ///
     /// # Errors
     /// [`ReadLogError::NoReadKey`], errors that are not about the log
@@ -84,9 +86,10 @@ impl Log {
     pub fn salvage<E: From<ReadLogError>>(
         &self,
         arena: &OpenedArena,
+        bases: &dyn DeltaBases,
         take: &mut dyn FnMut(SalvagedClump) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut window = self.window(arena, AHEAD_BYTES);
+        let mut window = self.window(arena, AHEAD_BYTES).with_bases(bases);
         let mut place = Granule::at_or_after(ARENA_HEADER_BYTES as u64);
         while let Some(granule) = place {
             place = match whole_clump(&mut window, granule) {

@@ -130,8 +130,18 @@ impl Appender {
     /// [`AppendError`]; after [`AppendError::Storage`] the log refuses everything.
     pub fn append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         self.check()?;
-        let appended = self.require_room(&clump).and_then(|()| self.try_append(clump));
+        let closed = self.raise_for(&clump)?;
+        let appended = self.require_room(&clump).and_then(|()| self.try_append(clump, closed));
         self.remember(appended)
+    }
+
+    /// Makes sure that the next clump comes into an arena that may hold it. Returns a page that was
+    /// written on the way.
+    fn raise_for(&mut self, clump: &PackedClump) -> Result<Option<AppendedPage>, AppendError> {
+        if clump.has_deltas() && self.version < ArenaVersion::Deltas {
+            return self.raise_version(ArenaVersion::Deltas);
+        }
+        Ok(None)
     }
 
     /// Appends a clump to the arena `home`: the open one, or the next one if the open arena is an
@@ -140,11 +150,15 @@ impl Appender {
     ///
     /// # Errors
     /// As [`append`](Self::append). Every other arena is refused.
+    ///
+    /// # Panics
+    /// When a block of the clump is a delta: no arena could be chosen before the clump is made.
     pub fn append_in(
         &mut self,
         home: ArenaId,
         clump: PackedClump,
     ) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
+        assert!(!clump.has_deltas(), "a by-value store makes no deltas");
         self.check()?;
         let appended = self.require_room(&clump).and_then(|()| self.try_append_in(home, clump));
         self.remember(appended)
@@ -183,8 +197,12 @@ impl Appender {
         self.session.mark()
     }
 
-    fn try_append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
-        let mut pages = Vec::new();
+    fn try_append(
+        &mut self,
+        clump: PackedClump,
+        closed: Option<AppendedPage>,
+    ) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
+        let mut pages = Vec::from_iter(closed);
         let clump_bytes = clump.record.len() as u64;
         let arena_bytes = self.log.config().map.arena_bytes();
         if let Some(open) = &self.open

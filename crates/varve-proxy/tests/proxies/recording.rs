@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::Mutex;
-use varve_block::{Block, BlockName, BlockStore, BlockType, contract};
+use varve_block::{Block, BlockName, BlockStore, BlockType, PutHints, contract};
 use varve_proxy::{Configuration, RecordingStore, StoreDescription};
 use varve_trace::{SizeClass, SourceKind, TraceEnding, TraceReader, TraceRecord, TraceRun};
 use varve_world::{Clock, FixedClock, SeededRandom, Timestamp};
@@ -80,7 +80,7 @@ fn the_trace_has_the_calls_in_their_order() {
     store.begin_snapshot("web", SourceKind::Image);
     let batch: Vec<_> = blocks[..4].iter().map(|bytes| data(bytes)).collect();
     store.put_batch(&batch).unwrap();
-    store.put_batch_for_random_reads(&[data(&blocks[4])]).unwrap();
+    store.put_batch_with(&[data(&blocks[4])], PutHints::default()).unwrap();
     // Blocks 1 and 2 are there already. The directory is a block of another type.
     store.put_batch(&batch[1..3]).unwrap();
     store.put(Block { block_type: BlockType::DIRECTORY, bytes: &[0; 500] }).unwrap();

@@ -113,7 +113,7 @@ impl HealingStore {
 impl BlockStore for HealingStore {
     // A block that only a replica has is not in the store: `has_batch` asks only the store itself.
     varve_block::forward_block_store!(
-        local: score_bytes, empty_score, put, sync, put_batch, put_batch_for_random_reads, expect, has_batch
+        local: score_bytes, empty_score, put, sync, put_batch, put_batch_with, expect, has_batch
     );
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {

@@ -209,7 +209,7 @@ impl ReplicationPlan {
                     self.present_bytes += bytes;
                     continue;
                 }
-                Ok(LocalState::Records(records)) => records,
+                Ok(LocalState::Records(records)) => *records,
                 // A crash left it before its header was written. The next writer removes it.
                 Err(error) if error.is_damage() && never_begun.contains(&id) => {
                     self.unfinished.push((id, 0));
@@ -291,7 +291,7 @@ enum LocalState {
         bytes: u64,
         seal: Seal,
     },
-    Records(ArenaRecords),
+    Records(Box<ArenaRecords>),
 }
 
 fn read_local(
@@ -314,7 +314,8 @@ fn read_local(
         let seal = Seal::of(opened.header(), &footer);
         return Ok(LocalState::Complete { bytes: there.bytes(), seal });
     }
-    ArenaRecords::read_left(source.log, &opened).map(LocalState::Records)
+    let records = ArenaRecords::read_left(source.log, &opened)?;
+    Ok(LocalState::Records(Box::new(records)))
 }
 
 /// Returns a name for a key whose own name is taken by another key, which is not replaced.

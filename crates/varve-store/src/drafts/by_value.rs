@@ -117,7 +117,7 @@ impl Admission {
         let name = BlockName { score, block_type: put.block.block_type };
         let place = PendingPlace::Draft {
             number: open.number,
-            ordinal: open.draft.push(NamedBlock { name, digest: None, bytes }),
+            ordinal: open.draft.push(NamedBlock { name, digest: None, bytes, base: None }),
         };
         self.pending.insert(name, PendingRow { place, digest: None });
         self.new_block_count += 1;
@@ -168,7 +168,7 @@ impl Admission {
             let open = self.open(kind);
             let place = PendingPlace::Draft {
                 number: open.number,
-                ordinal: open.draft.push(NamedBlock { name: *name, digest: None, bytes }),
+                ordinal: open.draft.push(NamedBlock { name: *name, digest: None, bytes, base: None }),
             };
             self.pending.insert(*name, PendingRow { place, digest: None });
             taken += 1;

@@ -1,8 +1,10 @@
 //! Puts blocks: names them, looks each one up, and adds the new ones to a draft. A full draft is
 //! packed and appended, by `append.rs`. `put_by_value.rs` does the same for a by-value store.
 
-use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, LogAddress, PutError, Score};
-use varve_log::{AppendError, Digest, NamedBlock};
+use varve_block::{
+    BLOCK_BYTES_MAX, Block, BlockName, BlockType, Bytes, ExpectedReads, LogAddress, PutError, PutHints, Score,
+};
+use varve_log::{AppendError, BaseBlock, Digest, NamedBlock};
 
 use super::Intake;
 use crate::config::CompareMode;
@@ -18,12 +20,19 @@ pub struct PutResult {
 
 impl Intake {
     pub(crate) fn put_blocks(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        self.put_as(blocks, DraftKind::Data).map(|put| put.into_iter().map(|put| put.score).collect())
+        Ok(scores_of(self.put_as(blocks, &[], DraftKind::Data)?))
     }
 
-    /// Puts blocks that are expected to be read in small pieces at random.
-    pub(crate) fn put_for_random_reads(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        self.put_as(blocks, DraftKind::RandomReads).map(|put| put.into_iter().map(|put| put.score).collect())
+    /// Puts blocks with what is known of them. A data leaf may be stored as a delta of the leaf
+    /// that it has replaced, if the store's settings say so.
+    pub(crate) fn put_with(&self, blocks: &[Block<'_>], hints: PutHints<'_>) -> Result<Vec<Score>, PutError> {
+        let data = match hints.reads {
+            ExpectedReads::InOrder => DraftKind::Data,
+            ExpectedReads::AtRandom => DraftKind::RandomReads,
+        };
+        let makes_deltas = self.vault.config().deltas && self.vault.log().keys().can_read();
+        let replaced = if makes_deltas { hints.replaced } else { &[] };
+        Ok(scores_of(self.put_as(blocks, replaced, data)?))
     }
 
     /// Puts blocks, and reports for each whether it was new. In a store that compares by value
@@ -32,11 +41,17 @@ impl Intake {
     /// # Errors
     /// [`PutError`]
     pub(crate) fn put_each(&self, blocks: &[Block<'_>]) -> Result<Vec<PutResult>, PutError> {
-        self.put_as(blocks, DraftKind::Data)
+        self.put_as(blocks, &[], DraftKind::Data)
     }
 
-    /// `data` is the kind for blocks of data.
-    fn put_as(&self, blocks: &[Block<'_>], data: DraftKind) -> Result<Vec<PutResult>, PutError> {
+    /// `data` is the kind for blocks of data. `replaced` has the leaves that some of the first
+    /// blocks have replaced.
+    fn put_as(
+        &self,
+        blocks: &[Block<'_>],
+        replaced: &[Option<Score>],
+        data: DraftKind,
+    ) -> Result<Vec<PutResult>, PutError> {
         self.tail.check_nothing_withheld().map_err(|error| PutError::Failed { source: error.into() })?;
         if let Some(block) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: block.bytes.len() });
@@ -53,9 +68,10 @@ impl Intake {
                 name: BlockName { score: *score, block_type: block.block_type },
                 digest: self.vault.namer().digest(block.bytes),
                 bytes: block.bytes,
+                base: None,
             })
             .collect();
-        let AdmittedBlocks { full, is_new } = self.admit(&named, data)?;
+        let AdmittedBlocks { full, is_new } = self.admit(&named, replaced, data)?;
         // Drafts that became full before a block was refused are appended too, since a `sync` waits
         // for every draft that was closed.
         for full in full {
@@ -67,8 +83,14 @@ impl Intake {
 
     /// Adds the new blocks to the drafts, until one is refused. A block is known if a directory
     /// page names it, or if it waits in a draft.
-    fn admit(&self, blocks: &[NamedBlock<'_>], data: DraftKind) -> Result<AdmittedBlocks, PutError> {
+    fn admit(
+        &self,
+        blocks: &[NamedBlock<'_>],
+        replaced: &[Option<Score>],
+        data: DraftKind,
+    ) -> Result<AdmittedBlocks, PutError> {
         let mut places = vec![None; blocks.len()];
+        let mut bases = None;
         loop {
             let seen = self.drafts.page_count();
             for (block, place) in blocks.iter().zip(&mut places) {
@@ -77,14 +99,53 @@ impl Intake {
                 }
             }
             let known: Vec<bool> = places.iter().map(Option::is_some).collect();
+            let bases = bases.get_or_insert_with(|| self.bases_of(blocks, &known, replaced));
+            let with_bases = blocks.iter().zip(bases.iter()).map(|(block, base)| {
+                let base = base.as_ref().map(|(score, bytes)| BaseBlock { score: *score, bytes });
+                NamedBlock { base, ..*block }
+            });
+            let blocks: Vec<_> = with_bases.collect();
             // The drafts refuse if a page was written meanwhile: it has moved blocks from the
             // drafts to the index, so the index is asked again.
-            if let Some(admitted) = self.drafts.admit(blocks, &known, data, seen).map_err(failed)? {
+            if let Some(admitted) = self.drafts.admit(&blocks, &known, data, seen).map_err(failed)? {
                 let names = blocks.iter().map(|block| &block.name);
                 self.note_found_data(names.zip(&places).filter_map(|(name, place)| Some((name, (*place)?))));
                 return Ok(admitted);
             }
         }
+    }
+
+    /// Returns, for each block, a block that it may be stored as a delta of.
+    ///
+    /// A block that was lost is stored whole: others may be deltas of it.
+    fn bases_of(
+        &self,
+        blocks: &[NamedBlock<'_>],
+        known: &[bool],
+        replaced: &[Option<Score>],
+    ) -> Vec<Option<(Score, Bytes)>> {
+        let mut bases = vec![None; blocks.len()];
+        let empty = self.vault.namer().empty_score();
+        let mut like = Vec::new();
+        for (number, (block, replaced)) in blocks.iter().zip(replaced).enumerate() {
+            let is_leaf = block.name.block_type == BlockType::DATA && !block.bytes.is_empty();
+            if let Some(replaced) = replaced
+                && is_leaf
+                && !known[number]
+                && *replaced != empty
+                && !self.reader.lost().contains(&block.name)
+            {
+                like.push((number, *replaced));
+            }
+        }
+        if like.is_empty() {
+            return bases;
+        }
+        let leaves: Vec<_> = like.iter().map(|(_, replaced)| *replaced).collect();
+        for ((number, _), base) in like.into_iter().zip(self.reader.bases_like(&leaves)) {
+            bases[number] = base;
+        }
+        bases
     }
 
     /// Returns the place in which a page names this block, if any.
@@ -130,6 +191,10 @@ impl Intake {
             || !self.vault.log().keys().can_read()
             || self.reader.get_blocks(&[*name]).iter().all(Result::is_ok)
     }
+}
+
+fn scores_of(put: Vec<PutResult>) -> Vec<Score> {
+    put.into_iter().map(|put| put.score).collect()
 }
 
 pub(super) fn failed(error: AppendError) -> PutError {

@@ -34,7 +34,7 @@ use varve_block::{BlockName, GetError, LogAddress};
 use varve_log::ArenaState;
 
 use super::Reader;
-use super::search::{BlockSearch, RequestedBlock};
+use super::search::{AcceptedForms, BlockSearch, RequestedBlock};
 use crate::drafts::PendingBlock;
 use crate::role::Permission;
 
@@ -59,10 +59,16 @@ impl Reader {
             let refuse = |name: &BlockName| Err(GetError::Failed { name: *name, source: refused.into() });
             return names.iter().map(refuse).collect();
         }
-        let mut search = BlockSearch::new(names);
+        let search = self.search(names, AcceptedForms::All);
+        search.requested.into_iter().map(RequestedBlock::into_result).collect()
+    }
+
+    /// Searches for the blocks of these names.
+    pub(super) fn search(&self, names: &[BlockName], accepted: AcceptedForms) -> BlockSearch {
+        let mut search = BlockSearch::new(names, accepted);
         for attempt in ATTEMPTS {
             let places = self.places_for(attempt, &mut search);
-            self.read_places(&places, &mut search.requested);
+            self.read_places(&places, &mut search);
             search.note_read(places);
             if search.is_over() {
                 break;
@@ -72,14 +78,14 @@ impl Reader {
         for requested in search.requested.iter().filter(|requested| requested.is_lost()) {
             self.lost.add(requested.name);
         }
-        search.requested.into_iter().map(RequestedBlock::into_result).collect()
+        search
     }
 
     /// Forgets damage at places where no directory page names the block: the index is out of date
     /// there, because the arena was replaced. No page names a block that waits for its page, and
     /// damage may have taken the page.
     fn clear_outdated(&self, search: &mut BlockSearch) {
-        let BlockSearch { requested, read } = search;
+        let BlockSearch { requested, read, .. } = search;
         for (number, requested) in requested.iter_mut().enumerate().filter(|(_, one)| one.is_lost()) {
             let mut places = read.iter().filter(|(_, numbers)| numbers.contains(&number));
             let is_named = places.any(|(address, _)| {

@@ -17,6 +17,7 @@ use crate::vault::Namer;
 /// has at their place.
 pub(crate) struct OpenedFrame {
     blocks: Vec<(BlockType, Bytes, OnceLock<Score>)>,
+    base: Option<Score>,
     memory_bytes: usize,
 }
 
@@ -24,7 +25,12 @@ impl OpenedFrame {
     pub(crate) fn new(content: &FrameContent) -> Self {
         let blocks =
             content.blocks().map(|(block_type, bytes)| (block_type, bytes, OnceLock::new())).collect();
-        Self { blocks, memory_bytes: content.memory_bytes() }
+        Self { blocks, base: content.base(), memory_bytes: content.memory_bytes() }
+    }
+
+    /// Returns the score of the block that its only block is stored as a delta of.
+    pub(crate) fn base(&self) -> Option<Score> {
+        self.base
     }
 
     /// Returns the block of this name, if it is at this place.

@@ -10,7 +10,8 @@ use varve_block::{BlockName, BlockType, LogAddress};
 use varve_log::{ArenaMap, ArenaWindow, ClumpMap, FramePlace, GRANULE_BYTES, ReadLogError};
 
 use super::Reader;
-use super::search::RequestedBlock;
+use super::search::{AcceptedForms, BlockSearch, RequestedBlock};
+use super::whole_blocks::WholeBlocks;
 use crate::role::Permission;
 
 /// Places closer than this are read in one go.
@@ -43,13 +44,9 @@ impl Reader {
     }
 
     /// Reads blocks at these places. Each place has the numbers of the blocks that may be there.
-    pub(super) fn read_places(
-        &self,
-        places: &BTreeMap<LogAddress, Vec<usize>>,
-        requested: &mut [RequestedBlock],
-    ) {
+    pub(super) fn read_places(&self, places: &BTreeMap<LogAddress, Vec<usize>>, search: &mut BlockSearch) {
         for run in runs(self.vault.map(), places) {
-            self.read_run(&run, places, requested);
+            self.read_run(&run, places, search);
         }
     }
 
@@ -59,15 +56,16 @@ impl Reader {
         &self,
         run: &[LogAddress],
         places: &BTreeMap<LogAddress, Vec<usize>>,
-        requested: &mut [RequestedBlock],
+        search: &mut BlockSearch,
     ) {
-        self.read_run_once(run, places, requested);
+        self.read_run_once(run, places, search);
+        let requested = &search.requested;
         let mut numbers = run.iter().flat_map(|address| &places[address]);
         let has_failed =
             numbers.any(|number| requested[*number].found.is_none() && requested[*number].damage.is_some());
         let arena = run.first().map(|address| self.vault.map().locate(*address).0);
         if has_failed && arena.is_some_and(|arena| self.vault.directory().has_other_header(arena)) {
-            self.read_run_once(run, places, requested);
+            self.read_run_once(run, places, search);
         }
     }
 
@@ -76,34 +74,40 @@ impl Reader {
         &self,
         run: &[LogAddress],
         places: &BTreeMap<LogAddress, Vec<usize>>,
-        requested: &mut [RequestedBlock],
+        search: &mut BlockSearch,
     ) {
         let map = self.vault.map();
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
         let arena = match self.vault.directory().arena(map.locate(*first).0) {
             Ok(arena) => arena,
             Err(error) => {
-                return note_damage(requested, run.iter().flat_map(|address| &places[address]), error);
+                let numbers = run.iter().flat_map(|address| &places[address]);
+                return note_damage(&mut search.requested, numbers, error);
             }
         };
-        let mut window = self.vault.log().window(&arena, 0);
+        let bases = WholeBlocks(self);
+        let window = self.vault.log().window(&arena, 0);
+        let mut window = match search.accepted {
+            AcceptedForms::All => window.with_bases(&bases),
+            AcceptedForms::Whole => window,
+        };
         for address in run {
             let mut numbers = places[address].clone();
-            numbers.retain(|number| requested[*number].found.is_none());
+            numbers.retain(|number| search.requested[*number].found.is_none());
             if numbers.is_empty() {
                 continue;
             }
             let to_last = (last.granule() - address.granule()) * GRANULE_BYTES;
-            let is_one_leaf = to_last == 0
-                && matches!(numbers[..], [number] if requested[number].name.block_type == BlockType::DATA);
+            let is_leaf = |number: usize| search.requested[number].name.block_type == BlockType::DATA;
+            let is_one_leaf = to_last == 0 && matches!(numbers[..], [number] if is_leaf(number));
             let guess = if is_one_leaf { MAP_GUESS_BYTES } else { GUESS_BYTES };
             let read = self.frames.map(*address, || {
                 window.set_ahead_bytes(ahead_bytes(to_last + guess));
                 window.map(map.locate(*address).1)
             });
             match read {
-                Ok(clump) => self.read_frames(&mut window, *address, &clump, &numbers, requested),
-                Err(error) => note_damage(requested, numbers.iter(), error),
+                Ok(clump) => self.read_frames(&mut window, *address, &clump, &numbers, search),
+                Err(error) => note_damage(&mut search.requested, numbers.iter(), error),
             }
         }
     }
@@ -115,19 +119,17 @@ impl Reader {
         address: LogAddress,
         clump: &ClumpMap,
         numbers: &[usize],
-        requested: &mut [RequestedBlock],
+        search: &mut BlockSearch,
     ) {
+        let BlockSearch { requested, accepted, .. } = search;
+        let is_accepted = |frame| *accepted == AcceptedForms::All || !clump.is_delta(frame);
+        let namer = self.vault.namer();
         let mut frames: BTreeMap<usize, Vec<(usize, FramePlace)>> = BTreeMap::new();
         for number in numbers {
-            for place in clump.places_of(&requested[*number].name.score) {
+            let places = clump.places_of(&requested[*number].name.score);
+            for place in places.into_iter().filter(|place| is_accepted(place.frame)) {
                 match self.frames.known(address, clump, place.frame) {
-                    Some(known) => {
-                        let requested = &mut requested[*number];
-                        requested.found = requested
-                            .found
-                            .take()
-                            .or_else(|| known.block(&requested.name, place, self.vault.namer()));
-                    }
+                    Some(known) => requested[*number].take_from(&known, place, namer),
                     None => frames.entry(place.frame).or_default().push((*number, place)),
                 }
             }
@@ -147,11 +149,7 @@ impl Reader {
             match self.frames.frame(address, clump, *frame, || window.frame(clump, *frame)) {
                 Ok(opened) => {
                     for (number, place) in wants {
-                        let requested = &mut requested[*number];
-                        requested.found = requested
-                            .found
-                            .take()
-                            .or_else(|| opened.block(&requested.name, *place, self.vault.namer()));
+                        requested[*number].take_from(&opened, *place, namer);
                     }
                 }
                 Err(error) => {

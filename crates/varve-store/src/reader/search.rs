@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use varve_block::{BlockName, GetError, LogAddress, PlacedName};
-use varve_log::{ArenaId, ReadLogError};
+use varve_block::{BlockName, GetError, LogAddress, PlacedName, Score};
+use varve_log::{ArenaId, FramePlace, ReadLogError};
+
+use super::frames::OpenedFrame;
+use crate::vault::Namer;
 
 /// A requested block, and the outcome of the search so far.
 pub(super) struct RequestedBlock {
     pub(super) name: BlockName,
     pub(super) found: Option<Bytes>,
+    /// The score of the block that it is stored as a delta of.
+    pub(super) base: Option<Score>,
     pub(super) damage: Option<Arc<ReadLogError>>,
     /// True if the index may know more places.
     pub(super) may_be_further: bool,
@@ -18,23 +23,34 @@ pub(super) struct RequestedBlock {
     pub(super) waits_for_page: bool,
 }
 
+/// The forms in which a search accepts blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AcceptedForms {
+    /// Whole blocks, and deltas of whole blocks.
+    All,
+    /// Whole blocks only. So the search for the base of a delta reads no other delta.
+    Whole,
+}
+
 /// Blocks that are searched together.
 pub(super) struct BlockSearch {
     pub(super) requested: Vec<RequestedBlock>,
+    pub(super) accepted: AcceptedForms,
     /// The places that were read, each with the numbers of the blocks that were expected there.
     pub(super) read: BTreeMap<LogAddress, Vec<usize>>,
 }
 
 impl BlockSearch {
-    pub(super) fn new(names: &[BlockName]) -> Self {
+    pub(super) fn new(names: &[BlockName], accepted: AcceptedForms) -> Self {
         let requested = |name: &BlockName| RequestedBlock {
             name: *name,
             found: None,
+            base: None,
             damage: None,
             may_be_further: false,
             waits_for_page: false,
         };
-        Self { requested: names.iter().map(requested).collect(), read: BTreeMap::new() }
+        Self { requested: names.iter().map(requested).collect(), accepted, read: BTreeMap::new() }
     }
 
     /// Returns true if all blocks were found.
@@ -69,7 +85,7 @@ impl BlockSearch {
     /// Forgets that places were read for blocks that were not found, where `is_void` says that they
     /// are places of before. Damage that was found only there is forgotten as well.
     pub(super) fn forget_places(&mut self, is_void: impl Fn(LogAddress) -> bool) {
-        let Self { requested, read } = self;
+        let Self { requested, read, .. } = self;
         let mut read_elsewhere = vec![false; requested.len()];
         read.retain(|address, numbers| {
             if is_void(*address) {
@@ -105,6 +121,14 @@ impl BlockSearch {
 }
 
 impl RequestedBlock {
+    /// Takes the block from a frame, if it was not found before and is at this place.
+    pub(super) fn take_from(&mut self, frame: &OpenedFrame, place: FramePlace, namer: &Namer) {
+        if self.found.is_none() {
+            self.found = frame.block(&self.name, place, namer);
+            self.base = self.found.as_ref().and_then(|_| frame.base());
+        }
+    }
+
     pub(super) fn is_lost(&self) -> bool {
         self.found.is_none() && self.damage.as_ref().is_some_and(|error| error.is_damage())
     }

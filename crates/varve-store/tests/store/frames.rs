@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, Score};
+use varve_block::{Block, BlockName, BlockStore, BlockType, ExpectedReads, GetError, PutHints, Score};
 use varve_log::ArenaId;
 use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_upkeep::{Checker, DamageKind, MendPlan, Mender};
@@ -92,11 +92,12 @@ fn a_block_needs_nothing_but_its_frame() {
 #[test]
 fn blocks_for_random_reads_are_in_frames_and_apart_from_others() {
     let (storage, names, blocks) = sample_put(Encryption::None, |store, blocks| {
+        let hints = PutHints { reads: ExpectedReads::AtRandom, ..PutHints::default() };
         // In turns with other blocks: the two kinds do not share a clump.
         let put = |(number, block): (usize, &Block<'_>)| {
             let bytes = format!("another block {number}").into_bytes();
             store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
-            store.put_batch_for_random_reads(&[*block]).unwrap()
+            store.put_batch_with(&[*block], hints).unwrap()
         };
         blocks.iter().enumerate().flat_map(put).collect()
     });

@@ -557,7 +557,7 @@ fn lied_to() -> (MemoryStorage, BlockName, BlockName) {
     let log = Arc::new(Log::new(Arc::new(storage.clone()), keys, config));
     let name = BlockName { score: log.keys().blake3_score(TRUTH), block_type: BlockType::DATA };
     let mut draft = ClumpDraft::new(ClumpBytes::default());
-    draft.push(NamedBlock { name, digest: None, bytes: b"nothing of it." });
+    draft.push(NamedBlock { name, digest: None, bytes: b"nothing of it.", base: None });
     let random = Arc::new(SeededRandom::new(9));
     let mut appender =
         Appender::new(Arc::clone(&log), random, (Seals::default(), 0), Vec::new(), ArenaId(1)).unwrap();

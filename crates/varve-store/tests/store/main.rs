@@ -1,6 +1,7 @@
 //! The block store on storage in memory: put and get, keys, the indexes on disk, and crashes.
 
 mod by_value;
+mod deltas;
 mod disk_index;
 mod frames;
 mod index_places;

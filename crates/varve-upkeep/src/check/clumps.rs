@@ -65,7 +65,8 @@ impl Checker<'_> {
         memory: &mut PageBuffer,
     ) -> Result<ArenaCheck, CheckArenaError> {
         let mut check = ArenaCheck::default();
-        let window = self.log().window(&group.arena, group.byte_count()).uncached();
+        let window = self.log().window(&group.arena, group.byte_count());
+        let window = window.with_bases(self.store).uncached();
         let mut window = window.in_memory(std::mem::take(memory));
         for (page, row) in &group.clumps {
             self.check_clump((group.arena.id(), page, row), &mut window, &mut check)?;
@@ -109,6 +110,10 @@ impl Checker<'_> {
                 Ok(content)
                     if block_count.is_none() && content.blocks().len() != row.block_count as usize =>
                 {
+                    check.report(id, offset, DamageKind::OtherClump, names(of_frame));
+                }
+                // The collector keeps the bases that pages name.
+                Ok(content) if of_frame.iter().any(|block| block.base != content.base()) => {
                     check.report(id, offset, DamageKind::OtherClump, names(of_frame));
                 }
                 Ok(content) => self.check_blocks((id, offset), &content, of_frame, check),

@@ -208,7 +208,7 @@ impl Checker<'_> {
             kept.extend(named.into_iter().map(|(name, _)| name));
             Ok(())
         };
-        self.log().salvage(arena, &mut take)?;
+        self.log().salvage(arena, self.store, &mut take)?;
         Ok(kept)
     }
 

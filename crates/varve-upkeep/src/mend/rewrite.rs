@@ -160,10 +160,11 @@ impl Mender<'_> {
                     name: *name,
                     digest: namer.digest(bytes),
                     bytes,
+                    base: None,
                 });
                 Ok(replacement.append(clump.pack(level, named))?)
             };
-            log.salvage(arena, &mut take)?;
+            log.salvage(arena, self.store, &mut take)?;
             self.intake.make_durable()?;
         }
         let replaced = replacement.finish()?;

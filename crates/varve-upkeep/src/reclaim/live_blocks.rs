@@ -12,15 +12,22 @@
 //! pointer block may be part of trees of several kinds, and leads to other blocks in each of them.
 //! So it is recorded with the [`WalkedAs`] of its tree. A folder is recorded by its whole entry.
 //!
+//! A block that is stored as a delta needs its base. So the base of every delta in the log is live,
+//! whether the delta is or not: a dead delta that stays, because its arena is not written anew, can
+//! still be read and checked, and found when the same block is put again.
+//!
 //! The root of a catalog is live only if it is the newest final one. An added root that came into
 //! an arena of a full key would count as final, and would hide the snapshots before it. Anybody who
 //! may add snapshots can make one that leads to such a root, so leading there is not enough.
 
 mod leaf_filter;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use varve_block::{BlockKind, BlockName, BlockType, SCORE_BYTES_MAX};
+use varve_log::{ArenaId, ArenaState, ReadLogError};
+use varve_store::Store;
 use varve_world::Random;
 
 use self::leaf_filter::LeafFilter;
@@ -67,6 +74,8 @@ pub struct LiveBlocks {
     structure_bytes_max: u64,
     leaves: LeafFilter,
     catalog_root: Option<BlockName>,
+    /// The sealed arenas, with their generations, whose deltas have their bases in the set.
+    with_bases: BTreeSet<(ArenaId, u32)>,
 }
 
 /// Returns true if a block of this name leads to other blocks.
@@ -89,12 +98,53 @@ impl LiveBlocks {
         let salt = KeySalt::new(random)?;
         let leaves = LeafFilter::new(block_count, filter_bytes_max);
         let structure_bytes_max = filter_bytes_max.max(STRUCTURE_BYTES_LEAST);
-        Ok(Self { salt, structure: KeyTable::default(), structure_bytes_max, leaves, catalog_root: None })
+        Ok(Self {
+            salt,
+            structure: KeyTable::default(),
+            structure_bytes_max,
+            leaves,
+            catalog_root: None,
+            with_bases: BTreeSet::new(),
+        })
     }
 
     /// Sets the newest final root of the catalog. No other root is live.
     pub fn set_catalog_root(&mut self, root: Option<BlockName>) {
         self.catalog_root = root;
+    }
+
+    /// Adds the bases of all deltas in a store. `arenas` are the numbers of its arenas, in order.
+    /// Reads the directory pages of those that may hold deltas, of each sealed arena only once.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when a page cannot be read: a base may be missing then.
+    pub fn insert_bases(&mut self, store: &Store, arenas: &[ArenaId]) -> Result<(), ReadLogError> {
+        let log = store.vault().log();
+        let mut has_deltas = false;
+        for id in arenas {
+            if log.was_never_begun(*id).unwrap_or(false) {
+                continue;
+            }
+            let arena = match log.open_arena(*id) {
+                // No arena before the first one with deltas has any.
+                Err(error) if !has_deltas && error.is_damage() => continue,
+                opened => opened?,
+            };
+            has_deltas |= arena.header().may_hold_deltas();
+            let key = (*id, arena.header().generation);
+            if !arena.header().may_hold_deltas() || self.with_bases.contains(&key) {
+                continue;
+            }
+            for page in store.pages_in_arena(*id)? {
+                for base in page?.blocks().filter_map(|block| block.base_name()) {
+                    self.insert(&base);
+                }
+            }
+            if matches!(log.state(&arena)?, ArenaState::Sealed { .. }) {
+                self.with_bases.insert(key);
+            }
+        }
+        Ok(())
     }
 
     /// Adds a block, unless it is the root of a catalog. Returns true if it was not in the set. A

@@ -106,6 +106,7 @@ impl NamedClump<'_> {
                     size: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
                     granule: self.row.granule,
                     ordinal: u32::try_from(next).unwrap_or(u32::MAX),
+                    base: content.base(),
                 });
                 next += 1;
             }
@@ -127,7 +128,7 @@ impl NamedClump<'_> {
             let content = window.frame(map, frame)?;
             for (name, bytes) in named(namer, &content, map.names(frame)) {
                 if (self.is_live)(&name) {
-                    draft.push(NamedBlock { name, digest: namer.digest(&bytes), bytes: &bytes });
+                    draft.push(NamedBlock { name, digest: namer.digest(&bytes), bytes: &bytes, base: None });
                 }
             }
         }

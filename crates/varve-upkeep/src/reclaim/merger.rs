@@ -31,6 +31,9 @@ pub(super) struct ArenaMerger<'a> {
 #[derive(Default)]
 struct CopiedBlocks {
     names: BTreeSet<BlockName>,
+    /// Those of them that were copied whole. A delta does not stand in for a whole block: other
+    /// deltas may need that, and in the end two blocks might need each other.
+    whole: BTreeSet<BlockName>,
     clumps: BTreeMap<ArenaId, Vec<Granule>>,
 }
 
@@ -51,7 +54,8 @@ impl<'a> ArenaMerger<'a> {
     /// [`ReclaimError`]. The arena must stay as it is then, as after a stop.
     pub(super) fn copy(&self, id: ArenaId) -> Result<Option<u64>, ReclaimError> {
         let old = OldArena::open(self.store, self.intake, id)?;
-        let mut window = self.store.vault().log().window(&old.arena, AHEAD_BYTES);
+        let window = self.store.vault().log().window(&old.arena, AHEAD_BYTES);
+        let mut window = window.with_bases(self.store);
         let (mut expected, mut copied_bytes) = (BTreeSet::new(), 0);
         for row in &old.pages {
             let Some(bytes) = self.copy_page(&old, row, &mut window, &mut expected)? else { return Ok(None) };
@@ -94,12 +98,14 @@ impl<'a> ArenaMerger<'a> {
             }
             let Some(packed) = taken.packed else { continue };
             let names: Vec<BlockName> = packed.names().copied().collect();
+            let whole: Vec<BlockName> = packed.whole_names().copied().collect();
             copied_bytes += packed.record_bytes();
             let address =
                 self.intake.append_copy(packed).map_err(|source| ReclaimError::Copy { arena: id, source })?;
             let (arena, granule) = self.store.vault().map().locate(address);
             let mut copied = self.copied.lock();
             copied.names.extend(names);
+            copied.whole.extend(whole);
             copied.clumps.entry(arena).or_default().push(granule);
         }
         Ok(Some(copied_bytes))
@@ -107,7 +113,7 @@ impl<'a> ArenaMerger<'a> {
 
     fn copied_of(&self, blocks: &[PageBlock]) -> BTreeSet<BlockName> {
         let copied = self.copied.lock();
-        blocks.iter().map(|block| block.name).filter(|name| copied.names.contains(name)).collect()
+        blocks.iter().map(|block| block.name).filter(|name| copied.whole.contains(name)).collect()
     }
 
     /// Returns true if a block goes with the others. A root of the catalog or a note means

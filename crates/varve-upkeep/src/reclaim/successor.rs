@@ -80,7 +80,8 @@ impl SuccessorWriter<'_> {
         let mut replacement = self.begin(id, &old)?;
         let mut expected = BTreeSet::new();
         // Each arena is read once, and another lane works while this one waits for the disk.
-        let mut window = self.store.vault().log().window(&old.arena, AHEAD_BYTES).uncached();
+        let window = self.store.vault().log().window(&old.arena, AHEAD_BYTES);
+        let mut window = window.with_bases(self.store).uncached();
         for row in &old.pages {
             if !self.copy_page(&old.arena, row, &mut window, &mut replacement, &mut expected)? {
                 return Ok(None);

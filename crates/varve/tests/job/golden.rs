@@ -16,8 +16,9 @@ use serde_json::Value;
 /// with framed clumps: one store for each choice of names, comparison, encryption and index, and
 /// one with images that lack the parts left out. Those in `store-v3` also have arenas of version 3,
 /// with notes: snapshots were forgotten and held, and space was reclaimed. In the `cut` stores this
-/// ended between the commit and the first rename.
-const STORES: [&str; 25] = [
+/// ended between the commit and the first rename. Those in `store-v4` have arenas of version 4,
+/// with deltas.
+const STORES: [&str; 28] = [
     "store-v1/plain",
     "store-v1/encrypted",
     "store-v1/sha1",
@@ -43,6 +44,9 @@ const STORES: [&str; 25] = [
     "store-v3/collected-sha1-disk-index-plain",
     "store-v3/cut-plain",
     "store-v3/cut-encrypted",
+    "store-v4/deltas-plain",
+    "store-v4/deltas-encrypted",
+    "store-v4/deltas-sha1-plain",
 ];
 
 /// The SHA-256 of the image that is in the trash of each store of version 3.

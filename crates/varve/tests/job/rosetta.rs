@@ -110,7 +110,7 @@ fn golden_stores_are_read_alike() {
         return;
     }
     let mut count = 0;
-    for version in ["store-v1", "store-v2", "store-v3"] {
+    for version in ["store-v1", "store-v2", "store-v3", "store-v4"] {
         let golden = root().join("fixtures").join(version);
         let key = golden.join("key");
         let mut stores: Vec<_> = fs::read_dir(&golden).unwrap().map(|entry| entry.unwrap().path()).collect();

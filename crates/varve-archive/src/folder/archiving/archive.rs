@@ -97,6 +97,7 @@ pub(crate) fn archive_folder_after(
         cutting: options.cutting,
         disk_shape: image_shape(options.disk_block_bytes),
         disk_reads: options.disk_reads,
+        makes_deltas: options.makes_deltas,
         vac,
         note: options.note,
         workers,

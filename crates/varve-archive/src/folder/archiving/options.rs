@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use varve_block::BlockName;
-use varve_tree::{Cutting, ExpectedReads};
+use varve_block::{BlockName, ExpectedReads};
+use varve_tree::Cutting;
 use varve_world::Timestamp;
 
 use super::news::NoteNews;
@@ -54,6 +54,8 @@ pub struct FolderOptions {
     /// The way in which disk files will be read. The default is at random: small reads are fast,
     /// and take some more space.
     pub disk_reads: ExpectedReads,
+    /// True if blocks of disk files are put with the blocks that they have replaced.
+    pub makes_deltas: bool,
     /// Modifies each node as the system reported it, before it is used. The default changes
     /// nothing. A caller that must archive the same bytes on every machine removes what differs:
     /// inodes, owners and change times.
@@ -87,6 +89,7 @@ impl Default for FolderOptions {
             cutting: Cutting::FILE,
             disk_block_bytes: DISK_BLOCK_BYTES,
             disk_reads: ExpectedReads::AtRandom,
+            makes_deltas: false,
             adjust: |_| {},
             reread: false,
             note: |_, _| {},

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::Advice;
 use rustix::io::Errno;
-use varve_block::{BlockKind, BlockStore, PutError};
+use varve_block::{BlockKind, BlockStore, ExpectedReads, PutError};
 use varve_tree::{
-    ContentWriter, Cutting, Entry, ExpectedReads, FixedBuilder, FixedWriter, Layout, Shape, VacShape,
+    ContentWriter, Cutting, Entry, FixedBuilder, FixedWriter, Layout, ReplacedLeaves, Shape, VacShape,
     put_whole,
 };
 use varve_world::Workers;
@@ -100,6 +100,8 @@ pub(super) struct FileReader<'a> {
     pub(super) disk_shape: Shape,
     /// The way in which disk files will be read.
     pub(super) disk_reads: ExpectedReads,
+    /// True if the store keeps what is different in disk files.
+    pub(super) makes_deltas: bool,
     pub(super) workers: &'a dyn Workers,
     /// Held while a file is read in segments, which keeps all cores busy. A second one at the same
     /// time would only take memory.
@@ -343,7 +345,10 @@ impl FileReader<'_> {
             let is_image = self.is_archived_as_image(file, opened, earlier);
             let _alone = self.segmented.lock();
             return if is_image {
-                DiskFileReader { blocks, workers, shape, reads, progress }.read(file, opened, reported_bytes)
+                let content = earlier.known().and_then(|node| node.content).filter(|_| self.makes_deltas);
+                let replaced = content.and_then(|entry| ReplacedLeaves::of(blocks, &entry, &shape));
+                let reader = DiskFileReader { blocks, workers, shape, reads, replaced, progress };
+                reader.read(file, opened, reported_bytes)
             } else {
                 SegmentReader { blocks, workers, cutting, progress }.read(file, opened, reported_bytes)
             };

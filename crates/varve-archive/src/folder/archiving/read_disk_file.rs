@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use varve_block::{BlockStore, PutError, Score};
-use varve_tree::{Entry, ExpectedReads, FixedBuilder, Shape, put_leaves_for};
+use varve_block::{BlockStore, ExpectedReads, PutError, PutHints, Score};
+use varve_tree::{Entry, FixedBuilder, ReplacedLeaves, Shape, put_leaves_with};
 use varve_world::Workers;
 
 use super::source_file::{ReadError, read_full};
@@ -19,6 +19,8 @@ pub(super) struct DiskFileReader<'a> {
     /// Its leaves divide a segment.
     pub(super) shape: Shape,
     pub(super) reads: ExpectedReads,
+    /// The earlier version of the file, for a store that makes deltas.
+    pub(super) replaced: Option<ReplacedLeaves<'a>>,
     pub(super) progress: &'a Progress,
 }
 
@@ -75,7 +77,9 @@ impl DiskFileReader<'_> {
         let wanted = usize::try_from(range.end - range.start).expect("segments are small");
         buffer.resize(wanted, 0);
         let filled = read_full(file, buffer, range.start)?;
-        let leaves = put_leaves_for(self.blocks, &self.shape, self.reads, &buffer[..filled])?;
+        let replaced = self.replaced.map(|earlier| earlier.leaves_at(segment.range.clone()));
+        let hints = PutHints { reads: self.reads, replaced: replaced.as_deref().unwrap_or_default() };
+        let leaves = put_leaves_with(self.blocks, &self.shape, &buffer[..filled], hints)?;
         // The file may have become shorter. The comparison at the end reports that it changed.
         Ok(PutSegment { leaves, read_bytes: filled as u64, is_last: filled < wanted })
     }

@@ -28,7 +28,8 @@ const WRITE_FAULTS: [Fault; 4] =
 /// Takes a snapshot of an image.
 pub fn take_image(archive: &mut Archive, name: &str, image: &[u8]) -> Result<Finished, TakeError> {
     let source = ImageSource::stream(Box::new(io::Cursor::new(image.to_vec())), Path::new("image"));
-    let request = SnapshotRequest { name: name.into(), ..SnapshotRequest::default() };
+    let request =
+        SnapshotRequest { name: name.into(), source: b"image".to_vec(), ..SnapshotRequest::default() };
     archive.take_image(&source, BLOCK_BYTES, request, &Progress::new())
 }
 

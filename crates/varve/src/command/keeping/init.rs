@@ -87,5 +87,9 @@ fn apply(args: &InitArgs, config: &mut StoreConfig) -> Result<()> {
     config.clump_bytes = args.clump_size;
     config.compression_level = args.compression;
     config.parity_percent = args.parity.0;
+    if args.deltas && config.compare == CompareMode::Value {
+        bail!(UsageError("--deltas cannot be used with --compare value: leave one of them out".into()));
+    }
+    config.deltas = args.deltas;
     reindex::choose(config, args.index, &args.disk_index)
 }
