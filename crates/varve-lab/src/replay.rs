@@ -68,6 +68,10 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "BYTES", value_parser = amount::bytes)]
     packing_rate: Option<u64>,
 
+    /// At the end, forget all but so many of the newest snapshots, and collect the store
+    #[arg(long, value_name = "COUNT")]
+    keep: Option<usize>,
+
     /// Let no block compress: the simulated log then needs little memory
     #[arg(long)]
     incompressible: bool,
@@ -128,6 +132,11 @@ pub(crate) fn run(args: &Replay, done: &mut dyn FnMut(Value) -> Result<()>) -> R
         if replay.is_dead() {
             break;
         }
+    }
+    if let Some(keep) = args.keep
+        && !replay.is_dead()
+    {
+        replay.thin(keep, done)?;
     }
     replay.finish(done)
 }
@@ -337,6 +346,18 @@ impl TraceReplay {
         let done = collect(self.open()?, &names)?;
         self.part.collected.add(&done);
         Ok(())
+    }
+
+    /// Forgets all but some of the newest snapshots, and collects the store. That is a part by
+    /// itself.
+    fn thin(&mut self, keep: usize, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
+        self.snapshots.end();
+        self.end_part(done)?;
+        self.snapshots.forget_all_but(keep);
+        match self.collect() {
+            Err(error) => self.note_failure(error),
+            Ok(()) => Ok(()),
+        }
     }
 
     fn get(&mut self, run: &TraceRun) -> Result<()> {
@@ -601,6 +622,20 @@ mod tests {
                 assert_eq!(one["collected"], other["collected"], "{engine}");
             }
         }
+    }
+
+    /// A recorded trace forgets nothing. The first of the two days goes at the end.
+    #[test]
+    fn old_snapshots_of_a_recorded_trace_are_forgotten_at_its_end() {
+        let args = ["--arena-size", "1M"];
+        let records = &a_forgotten_day()[..8];
+        let found = replayed(records, &[&args[..], &["--keep", "1"]].concat());
+        let kinds: Vec<_> = found.iter().map(|value| value["type"].as_str().unwrap()).collect();
+        let parts = ["replayed_snapshot", "replayed_snapshot", "replayed_part", "replayed_trace"];
+        assert_eq!(kinds, parts, "{found:#?}");
+        assert!(found[2]["collected"]["freed_bytes"].as_u64().unwrap() > 3_000_000, "{found:#?}");
+        let all_kept = replayed(records, &[&args[..], &["--keep", "2"]].concat());
+        assert_eq!(all_kept[3]["collected"]["freed_bytes"], 0);
     }
 
     #[test]

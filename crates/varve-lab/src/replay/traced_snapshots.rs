@@ -87,6 +87,12 @@ impl TracedSnapshots {
         Ok(())
     }
 
+    /// Forgets all snapshots that have ended but the newest `count`.
+    pub(super) fn forget_all_but(&mut self, count: usize) {
+        let old = self.ended.len().saturating_sub(count);
+        self.ended[..old].fill(None);
+    }
+
     /// Returns the ids of the blocks that some snapshot has.
     pub(super) fn live(&self) -> BTreeSet<u64> {
         let mut live: BTreeSet<u64> = self.loose.ids().collect();
