@@ -2,11 +2,15 @@
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutHints, Score};
 use varve_log::{ArenaId, ArenaMap, ArenaVersion};
-use varve_store::{CompareMode, Encryption, ScoreAlgorithm, Store, StoreAccess, StoreConfig};
+use varve_store::{
+    CompareMode, Encryption, Keyring, NewKey, PassphraseCost, Role, ScoreAlgorithm, Secret, Store,
+    StoreAccess, StoreConfig,
+};
 use varve_upkeep::{Checker, DamageKind, MendPlan, Mender};
 use varve_world::{MemoryStorage, Random, SeededRandom};
+use zeroize::Zeroizing;
 
-use crate::memory_store::{WRITER, created, open};
+use crate::memory_store::{WRITER, created, open, secret, world};
 
 const BLOCK_BYTES: usize = 16 << 10;
 const BLOCK_COUNT: u64 = 40;
@@ -156,6 +160,29 @@ fn a_delta_is_no_base() {
     let deltas = deltas(&store);
     assert!(deltas.iter().all(|(_, base)| first.contains(base) || third.contains(base)));
     assert!(deltas.iter().all(|(_, base)| deltas.iter().all(|(delta, _)| delta != base)));
+}
+
+/// A machine that may only write counts on the arenas in which its data is, so it needs whole
+/// blocks there.
+#[test]
+fn a_key_that_cannot_read_relies_on_no_delta() {
+    let storage = created(&config());
+    let scores = taken(&storage, 2);
+    let keyring = Keyring::of(&world(&storage, 70)).unwrap();
+    let by = keyring.unlock(&secret()).unwrap();
+    let writer = Secret::KeyFile(Zeroizing::new(vec![8; 32]));
+    let cost = PassphraseCost::default();
+    keyring.add(&by, &NewKey { secret: &writer, cost, label: "", role: Role::WriteOnly }).unwrap();
+    let changed = BLOCK_COUNT - BLOCK_COUNT / 5;
+    for (seed, new_blocks) in [(71, changed), (72, 0)] {
+        let store = Store::open(world(&storage, seed), Some(&writer), WRITER, &mut |_| {}).unwrap();
+        assert_eq!(put(&store, &day(1), &scores[0]), scores[1]);
+        assert_eq!(store.stats().unwrap().new_block_count, new_blocks);
+        store.close().unwrap();
+    }
+    let store = open(&storage, 73, StoreAccess::Read);
+    has_all(&store, &scores);
+    assert!(damage(&store).is_empty());
 }
 
 /// A lost base takes its deltas with it. Both are reported, and stored whole when they are put
