@@ -12,7 +12,7 @@ use varve_tree::Entry;
 /// Disks that stay open after a request. An open disk holds tables of its file systems.
 const DISK_COUNT: usize = 8;
 /// The memory for decompressed blocks, in bytes of leaves.
-const LEAVES_BYTES: u64 = 16 << 20;
+const LEAVES_BYTES: u64 = 8 << 20;
 
 /// The files of a folder, or of a disk.
 #[derive(Clone)]
