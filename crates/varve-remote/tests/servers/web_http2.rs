@@ -40,10 +40,16 @@ fn put_words(server: &Server, words: u32) -> Bytes {
     contents
 }
 
-/// The requests of each connection. All of them used HTTP/2.
-fn requests_by_connection(server: &Server) -> BTreeMap<String, usize> {
+/// The requests of each connection. All of them used HTTP/2. The server may write the last line
+/// after its answer, so this waits until `count` of them are there.
+fn requests_by_connection(server: &Server, count: usize) -> BTreeMap<String, usize> {
+    let read = || fs::read_to_string(server.folder.path().join("requests")).unwrap();
+    let begun = Instant::now();
+    while read().lines().count() < count && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let mut counts = BTreeMap::new();
-    for line in fs::read_to_string(server.folder.path().join("requests")).unwrap().lines() {
+    for line in read().lines() {
         let (connection, rest) = line.split_once(' ').unwrap();
         assert!(rest.starts_with("HTTP/2.0 "), "{line}");
         *counts.entry(connection.to_owned()).or_default() += 1;
@@ -75,7 +81,7 @@ fn requests_share_a_connection_until_the_server_ends_it() {
                 });
             }
         });
-        let counts = requests_by_connection(&server);
+        let counts = requests_by_connection(&server, THREADS * EACH + 1);
         assert_eq!(counts.values().sum::<usize>(), THREADS * EACH + 1, "no request is sent in vain");
         match requests_max {
             1000 => assert_eq!(counts.len(), 1, "{counts:?}"),
@@ -102,7 +108,8 @@ fn broken_connections_lose_nothing() {
     let contents = put_words(&server, 600_000);
     let length = contents.len() as u64;
     let proxy = Proxy::to(server.port);
-    let silence_max = Duration::from_secs(8);
+    // The ping goes out after a quarter of it, and a busy machine needs some time for all the rest.
+    let silence_max = Duration::from_secs(20);
     let first_pause = Duration::from_millis(10);
     let patience = RetryPolicy { try_count_max: 5, first_pause, silence_max, ..RetryPolicy::default() };
     let target = at(proxy.port, &OpenOptions { patience, ..options });
