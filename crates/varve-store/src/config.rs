@@ -302,6 +302,8 @@ impl StoreConfig {
             return Err(bad("deltas", &true));
         }
         let disk_index = file.disk_index().map_err(|(key, value)| bad(key, &value))?;
+        // A store with its index in memory has no use for them, and does not write them.
+        let disk_index = if file.index == IndexKind::Disk { disk_index } else { DiskIndexConfig::default() };
         let config = Self {
             id,
             score: file.score,
@@ -386,6 +388,18 @@ mod tests {
     }
 
     #[test]
+    fn deltas_are_off_unless_a_config_says_so() {
+        let config = StoreConfig { deltas: true, ..StoreConfig::new([7; 16]) };
+        assert_eq!(StoreConfig::from_text(&config.to_text()).unwrap(), config);
+        let off = StoreConfig { deltas: false, ..config };
+        assert!(!off.to_text().contains("deltas"), "older programs know no such key");
+        let by_value = StoreConfig { compare: CompareMode::Value, ..off };
+        let complaint =
+            StoreConfig::from_text(&format!("{}deltas = true\n", by_value.to_text())).unwrap_err();
+        assert!(complaint.to_string().contains("deltas = true"), "{complaint}");
+    }
+
+    #[test]
     fn a_config_from_before_there_was_parity_has_none() {
         let config = StoreConfig::new([7; 16]);
         let older = config.to_text().replace("parity_percent = 0\n", "");
@@ -421,6 +435,9 @@ mod tests {
             let complaint = StoreConfig::from_text(&text.replace(from, to)).unwrap_err().to_string();
             assert!(complaint.contains(to), "{complaint}");
         }
+        let in_memory = StoreConfig::from_text(&text.replace("\"disk\"", "\"memory\"")).unwrap();
+        assert_eq!(in_memory.disk_index, DiskIndexConfig::default());
+        assert_eq!(StoreConfig::from_text(&in_memory.to_text()).unwrap(), in_memory);
         let bare: Vec<_> = text.lines().filter(|line| !line.starts_with("index_")).collect();
         let disk_index = DiskIndexConfig::default();
         assert_eq!(StoreConfig::from_text(&bare.join("\n")).unwrap(), StoreConfig { disk_index, ..config });
