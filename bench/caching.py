@@ -13,8 +13,8 @@ from typing import Any
 from bench.svg import curves, number
 
 ENGINE_SCALE, QUICK_SCALE = 64, 512
-# The tree has 2.5 GB of files, and changes for 30 days. The disk is one of a Debian machine: its profile is in this
-# folder.
+# The tree has 2.5 GB of files, and changes for 30 days. The disk is one of a Debian machine: its profile is in
+# this folder.
 TREE_FILES, QUICK_TREE_FILES, DAYS, QUICK_DAYS = 20_000, 200, 30, 5
 IMAGE_PROFILE = Path(__file__).parent / "profiles" / "debian-nights.json"
 USES = {

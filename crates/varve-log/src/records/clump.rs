@@ -232,9 +232,11 @@ impl ClumpDraft {
             return self.pack_with(&[], level, framing);
         }
         let mut whole = Self::new(self.clump_bytes);
-        let is_delta = |number: &usize| deltas.binary_search_by_key(number, |delta| delta.number).is_ok();
-        for number in (0..self.rows.len()).filter(|number| !is_delta(number)) {
-            if let (Some(row), Some(block)) = (self.rows.get(number), self.block(number)) {
+        let mut rest = self.blocks.as_slice();
+        for (number, row) in self.rows.iter().enumerate() {
+            let (block, others) = rest.split_at(to_usize(row.size));
+            rest = others;
+            if deltas.binary_search_by_key(&number, |delta| delta.number).is_err() {
                 whole.rows.push(*row);
                 whole.blocks.extend_from_slice(block);
             }

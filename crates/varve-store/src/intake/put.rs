@@ -1,6 +1,8 @@
 //! Puts blocks: names them, looks each one up, and adds the new ones to a draft. A full draft is
 //! packed and appended, by `append.rs`. `put_by_value.rs` does the same for a by-value store.
 
+use std::collections::BTreeMap;
+
 use varve_block::{
     BLOCK_BYTES_MAX, Block, BlockName, BlockType, Bytes, ExpectedReads, LogAddress, PutError, PutHints, Score,
 };
@@ -100,14 +102,17 @@ impl Intake {
             }
             let known: Vec<bool> = places.iter().map(Option::is_some).collect();
             let bases = bases.get_or_insert_with(|| self.bases_of(blocks, &known, replaced));
-            let with_bases = blocks.iter().zip(bases.iter()).map(|(block, base)| {
-                let base = base.as_ref().map(|(score, bytes)| BaseBlock { score: *score, bytes });
-                NamedBlock { base, ..*block }
-            });
-            let blocks: Vec<_> = with_bases.collect();
+            let mut with_bases = Vec::new();
+            if !bases.is_empty() {
+                with_bases.extend(blocks.iter().enumerate().map(|(number, block)| {
+                    let base = bases.get(&number).map(|(score, bytes)| BaseBlock { score: *score, bytes });
+                    NamedBlock { base, ..*block }
+                }));
+            }
+            let blocks = if bases.is_empty() { blocks } else { &with_bases };
             // The drafts refuse if a page was written meanwhile: it has moved blocks from the
             // drafts to the index, so the index is asked again.
-            if let Some(admitted) = self.drafts.admit(&blocks, &known, data, seen).map_err(failed)? {
+            if let Some(admitted) = self.drafts.admit(blocks, &known, data, seen).map_err(failed)? {
                 let names = blocks.iter().map(|block| &block.name);
                 self.note_found_data(names.zip(&places).filter_map(|(name, place)| Some((name, (*place)?))));
                 return Ok(admitted);
@@ -115,7 +120,7 @@ impl Intake {
         }
     }
 
-    /// Returns, for each block, a block that it may be stored as a delta of.
+    /// Returns the blocks that some of these, by their numbers, may be stored as deltas of.
     ///
     /// A block that was lost is stored whole: others may be deltas of it.
     fn bases_of(
@@ -123,8 +128,7 @@ impl Intake {
         blocks: &[NamedBlock<'_>],
         known: &[bool],
         replaced: &[Option<Score>],
-    ) -> Vec<Option<(Score, Bytes)>> {
-        let mut bases = vec![None; blocks.len()];
+    ) -> BTreeMap<usize, (Score, Bytes)> {
         let empty = self.vault.namer().empty_score();
         let mut like = Vec::new();
         for (number, (block, replaced)) in blocks.iter().zip(replaced).enumerate() {
@@ -139,13 +143,11 @@ impl Intake {
             }
         }
         if like.is_empty() {
-            return bases;
+            return BTreeMap::new();
         }
         let leaves: Vec<_> = like.iter().map(|(_, replaced)| *replaced).collect();
-        for ((number, _), base) in like.into_iter().zip(self.reader.bases_like(&leaves)) {
-            bases[number] = base;
-        }
-        bases
+        let bases = like.into_iter().zip(self.reader.bases_like(&leaves));
+        bases.filter_map(|((number, _), base)| Some((number, base?))).collect()
     }
 
     /// Returns the place in which a page names this block, if any.
