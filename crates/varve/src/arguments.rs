@@ -416,10 +416,10 @@ pub struct InitArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_parity)]
     pub parity: Parity,
 
-    /// Store a block of a disk image that differs little from the one before it as a delta
+    /// Store a block of a disk or a database that differs little from the one before it as a delta
     ///
-    /// Disks with databases take a fraction of the space, and are slower to read. Versions of this
-    /// program that do not know deltas cannot read the store.
+    /// Databases take a fraction of the space. A single block of a later day needs one more read.
+    /// Versions of this program that do not know deltas cannot read the store.
     #[arg(long)]
     pub deltas: bool,
 
