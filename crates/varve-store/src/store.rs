@@ -13,7 +13,8 @@ use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, PutHints, Score, SyncError};
 use varve_index::{DiskIndexStats, IndexStats};
 use varve_log::{
-    AppendError, ArenaId, BaseError, DeltaBases, DirectoryPage, FrameBytes, OpenLogError, ReadLogError,
+    AppendError, ArenaId, BaseError, DeltaBases, DirectoryPage, FrameBytes, OpenLogError, OpenedArena,
+    ReadLogError,
 };
 use varve_world::{Timestamp, World};
 
@@ -123,6 +124,19 @@ impl Store {
         arena: ArenaId,
     ) -> Result<impl Iterator<Item = Result<Arc<DirectoryPage>, ReadLogError>>, ReadLogError> {
         self.vault.pages_in_arena(arena)
+    }
+
+    /// Opens those of these arenas that may hold deltas, in order. `arenas` are the numbers of all
+    /// arenas, as [`arenas`](Self::arenas) returns them: a damaged one before the first with deltas
+    /// has none, and is skipped.
+    ///
+    /// # Errors
+    /// Each item may be a [`ReadLogError`]: it is not known which deltas that arena holds.
+    pub fn arenas_with_deltas<'a>(
+        &'a self,
+        arenas: &'a [ArenaId],
+    ) -> impl Iterator<Item = Result<OpenedArena, ReadLogError>> + 'a {
+        self.vault.arenas_with_deltas(arenas)
     }
 
     /// Returns the newest catalog root that a page names. After a sync this is the last one that

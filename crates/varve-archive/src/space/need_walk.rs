@@ -11,6 +11,9 @@
 //! So the work does not depend on the number of snapshots that share a block. If not all leaves fit
 //! in memory at once, everything is read once more for each further slice of them.
 //!
+//! A snapshot that needs a block that is stored as a delta needs its base, too. The walk does not
+//! see bases: the directory pages name them, and they get the sets of their deltas in the end.
+//!
 //! The same pointer block may be part of trees of several kinds, and leads to other blocks in each.
 //! So it is recorded with the kind of its tree. A folder is recorded by its whole entry.
 
@@ -55,8 +58,10 @@ pub(crate) struct BlockNeeds {
     /// The sets of the blocks and folders that lead to others, and of all other blocks that are no
     /// data.
     structure: KeyTable,
-    /// The sets of the data blocks of the slice.
+    /// The sets of the data blocks of the slice, and of the deltas in `deltas`.
     leaves: KeyTable,
+    /// The deltas of other slices whose bases are in this one.
+    deltas: KeyTable,
     /// For each block or folder that leads to others: the number of times that something led to it
     /// and has not passed on its set. Later the last slice in which it was entered.
     times: KeyTable,
@@ -121,11 +126,36 @@ impl BlockNeeds {
             slice: LeafSlice { number: 0, count: 1 },
             structure: KeyTable::default(),
             leaves: KeyTable::default(),
+            deltas: KeyTable::default(),
             times: KeyTable::default(),
         })
     }
 
-    /// Walks everything, and finds the sets of the leaves in a slice. The slices come in order.
+    /// Begins a slice. The slices come in order.
+    pub(crate) fn begin(&mut self, slice: LeafSlice) {
+        (self.slice, self.leaves, self.deltas) = (slice, KeyTable::default(), KeyTable::default());
+    }
+
+    /// Prepares for a delta and its base, before the walk of a slice.
+    pub(crate) fn expect_delta(&mut self, delta: &BlockName, base: &BlockName) {
+        let (delta, base) = (self.key(LEAF, delta), self.key(LEAF, base));
+        if self.is_here(base) && !self.is_here(delta) {
+            self.deltas.set(delta, 0);
+        }
+    }
+
+    /// Adds the set of a delta to that of its base, after the walk of a slice. Each delta of the
+    /// log must have been expected before, unless there is one slice only. No base is a delta.
+    pub(crate) fn add_to_base(&mut self, delta: &BlockName, base: &BlockName, sets: &mut NeederSets) {
+        let (delta, base) = (self.key(LEAF, delta), self.key(LEAF, base));
+        if self.is_here(base)
+            && let Some(set) = set_in(&self.leaves, delta)
+        {
+            add(&mut self.leaves, base, set, sets);
+        }
+    }
+
+    /// Walks everything, and finds the sets of the leaves in the slice that was begun.
     ///
     /// # Errors
     /// [`NeedWalkError`]: the tables are of no use then.
@@ -133,12 +163,11 @@ impl BlockNeeds {
         &mut self,
         blocks: &dyn BlockStore,
         from: &NeedRoots<'_>,
-        slice: LeafSlice,
         sets: &mut NeederSets,
         memory: NeedMemory,
         progress: &Progress,
     ) -> Result<(), NeedWalkError> {
-        (self.slice, self.leaves) = (slice, KeyTable::default());
+        let slice = self.slice;
         let mut visitor = NeedVisitor { needs: self, sets, memory, entered_count: 0 };
         let walked = if slice.number > 0 {
             from.walk(blocks, &mut AddLeaves(&mut visitor), |set| set, progress)
@@ -163,8 +192,7 @@ impl BlockNeeds {
     ) -> Result<Option<SetNumber>, OtherSlice> {
         let leaf = self.key(LEAF, name);
         if !is_structure(name) {
-            let is_here = leaf.slice(self.slice.count) == self.slice.number;
-            return if is_here { Ok(set_in(&self.leaves, leaf)) } else { Err(OtherSlice) };
+            return if self.is_here(leaf) { Ok(set_in(&self.leaves, leaf)) } else { Err(OtherSlice) };
         }
         if !self.is_first_slice() {
             return Err(OtherSlice);
@@ -179,6 +207,10 @@ impl BlockNeeds {
         self.slice.number == 0
     }
 
+    fn is_here(&self, leaf: Key) -> bool {
+        leaf.slice(self.slice.count) == self.slice.number
+    }
+
     fn key(&self, kind: u8, name: &BlockName) -> Key {
         self.salt.key(&[&[kind, name.block_type.to_byte()], name.score.as_bytes()].concat())
     }
@@ -191,7 +223,7 @@ impl BlockNeeds {
     }
 
     fn memory_bytes(&self) -> u64 {
-        [&self.structure, &self.leaves, &self.times].map(KeyTable::memory_bytes).iter().sum()
+        [&self.structure, &self.leaves, &self.deltas, &self.times].map(KeyTable::memory_bytes).iter().sum()
     }
 }
 
@@ -223,12 +255,12 @@ impl NeedVisitor<'_> {
 
     /// Adds those in a set to those that need a leaf.
     fn add_to_leaf(&mut self, leaf: &TreeBlock, set: SetNumber) {
-        let (slice, key) = (self.needs.slice, self.needs.key(LEAF, &leaf.name));
+        let key = self.needs.key(LEAF, &leaf.name);
         if is_structure(&leaf.name) {
-            if slice.number == 0 {
+            if self.needs.is_first_slice() {
                 add(&mut self.needs.structure, key, set, self.sets);
             }
-        } else if key.slice(slice.count) == slice.number {
+        } else if self.needs.is_here(key) || self.needs.deltas.get(key).is_some() {
             add(&mut self.needs.leaves, key, set, self.sets);
         }
     }

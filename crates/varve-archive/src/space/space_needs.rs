@@ -2,11 +2,14 @@
 //!
 //! ```text
 //! walk all snapshots ─▶ who needs each block ─▶ directory pages: the bytes of each block ─▶ sums
+//!                                  ▲
+//!                 directory pages: the base of each delta
 //! ```
 //!
 //! Every byte of the log is in exactly one sum, except for the shared ones, which are counted for
 //! each that shares them. The bytes of a block are its share of its clump, by its size before
-//! compression. A block that is stored twice counts twice.
+//! compression. A block that is stored twice counts twice. A delta counts as large as the block, so
+//! in a clump that has whole blocks, too, its share is larger than its bytes.
 //!
 //! Memory is bounded. If the leaves do not fit, their keys are cut into slices, and everything is
 //! walked once more for each slice. If there are too many different sets of snapshots that need the
@@ -89,6 +92,8 @@ pub struct SpaceNeeds {
     pub directory_bytes: u64,
     /// The length of all arenas.
     pub log_bytes: u64,
+    /// The blocks that are stored as deltas.
+    pub delta_count: u64,
     /// How often everything was walked.
     pub pass_count: u32,
 }
@@ -267,9 +272,11 @@ fn in_trash(archive: &Archive) -> BTreeSet<SnapshotId> {
 }
 
 /// Returns the number of slices into which the leaves are cut, so that those of one slice take half
-/// of the memory. The other half is for what leads to others, and for the sets.
-fn slice_count(block_count: u64, memory_bytes: u64) -> u32 {
-    let slices = block_count.saturating_mul(KEY_BYTES_MAX).div_ceil((memory_bytes / 2).max(1));
+/// of the memory. The other half is for what leads to others, and for the sets. A delta takes two
+/// more entries in the slice of its base.
+fn slice_count(block_count: u64, delta_count: u64, memory_bytes: u64) -> u32 {
+    let entries = block_count.saturating_add(delta_count.saturating_mul(2));
+    let slices = entries.saturating_mul(KEY_BYTES_MAX).div_ceil((memory_bytes / 2).max(1));
     u32::try_from(slices).unwrap_or(u32::MAX - 2).max(1)
 }
 
@@ -283,6 +290,8 @@ struct NeedsSurvey<'a> {
     /// The places of the snapshots among the roots, in the order of their numbers: by name, and in
     /// the order in which they were finished. So most sets are a few ranges of numbers.
     places: Vec<usize>,
+    /// The blocks that are stored as deltas.
+    delta_count: u64,
     memory_bytes: u64,
 }
 
@@ -309,7 +318,23 @@ impl<'a> NeedsSurvey<'a> {
         let names = names.map(u32::try_from).collect::<Result<_, _>>().ok();
         let rules = names.and_then(NeedRules::new).ok_or(SpaceNeedsError::Memory { bytes: memory_bytes })?;
         let places = named.into_iter().map(|(_, place)| place).collect();
-        Ok(Self { store, roots, in_trash, rules, places, memory_bytes })
+        let mut survey = Self { store, roots, in_trash, rules, places, delta_count: 0, memory_bytes };
+        let mut delta_count = 0;
+        survey.each_delta(|_, _| delta_count += 1)?;
+        survey.delta_count = delta_count;
+        Ok(survey)
+    }
+
+    /// Shows each delta of the log, and its base.
+    fn each_delta(&self, mut show: impl FnMut(&BlockName, &BlockName)) -> Result<(), SpaceNeedsError> {
+        for arena in self.store.arenas_with_deltas(&self.store.arenas()?) {
+            for page in self.store.pages_in_arena(arena?.id())? {
+                for block in page?.blocks() {
+                    block.base_name().iter().for_each(|base| show(&block.name, base));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the place of a snapshot among the roots; `None` for the catalog.
@@ -341,6 +366,7 @@ impl<'a> NeedsSurvey<'a> {
             snapshots: self.roots.snapshots.iter().map(of_snapshot).collect(),
             names: of_names,
             log_bytes: self.store.stats()?.log_bytes,
+            delta_count: self.delta_count,
             ..SpaceNeeds::default()
         })
     }
@@ -360,11 +386,14 @@ impl<'a> NeedsSurvey<'a> {
         }
         let from = NeedRoots { roots: self.roots, sets: of_snapshots, catalog };
         let memory = NeedMemory { all_bytes: self.memory_bytes, sets_bytes: self.memory_bytes / 4 };
-        let slices = slice_count(self.store.stats()?.block_count, self.memory_bytes);
+        let slices = slice_count(self.store.stats()?.block_count, self.delta_count, self.memory_bytes);
         let mut unneeded_bytes = 0;
         for number in 0..slices {
-            let slice = LeafSlice { number, count: slices };
-            match needs.find(self.store, &from, slice, &mut sets, memory, progress) {
+            needs.begin(LeafSlice { number, count: slices });
+            if slices > 1 {
+                self.each_delta(|delta, base| needs.expect_delta(delta, base))?;
+            }
+            match needs.find(self.store, &from, &mut sets, memory, progress) {
                 Err(NeedWalkError::Sets) => return Ok(None),
                 Err(NeedWalkError::Memory) => {
                     return Err(SpaceNeedsError::Memory { bytes: self.memory_bytes });
@@ -372,6 +401,9 @@ impl<'a> NeedsSurvey<'a> {
                 Err(NeedWalkError::Circle) => return Err(SpaceNeedsError::Circle),
                 Err(NeedWalkError::Walk(error)) => return Err(error.into()),
                 Ok(()) => {}
+            }
+            if self.delta_count > 0 {
+                self.each_delta(|delta, base| needs.add_to_base(delta, base, &mut sets))?;
             }
             for id in self.store.arenas()? {
                 unneeded_bytes += self.measure(id, &from, &needs, &mut sets, progress)?;

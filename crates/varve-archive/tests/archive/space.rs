@@ -9,12 +9,15 @@ use varve_archive::{
     SnapshotContent, SpaceNeeds, SpaceNeedsError,
 };
 use varve_block::{BlockKind, BlockName};
+use varve_log::DirectoryPage;
 use varve_sim::SeededDraw;
-use varve_store::{ClumpPlace, Store, StoreAccess};
+use varve_store::{ClumpPlace, Store, StoreAccess, StoreConfig};
 use varve_tree::{Entry, Visit, walk};
-use varve_world::{Random, SeededRandom, Timestamp};
+use varve_world::{MemoryStorage, Random, SeededRandom, Timestamp};
 
-use super::live_blocks::{SecondWalk, change_image, make_store, open, secret, take_image, world};
+use super::live_blocks::{
+    COST, SecondWalk, change_image, config, make_store, open, secret, take_image, world,
+};
 
 const MEMORY: u64 = 64 << 20;
 
@@ -39,11 +42,24 @@ fn shares(store: &Store) -> (BTreeMap<BlockName, f64>, u64) {
     (shares, all)
 }
 
+/// Returns the blocks that are stored as deltas, each with its base.
+fn bases(store: &Store) -> BTreeMap<BlockName, BlockName> {
+    let pages = store.arenas().unwrap().into_iter().flat_map(|id| store.pages_in_arena(id).unwrap());
+    let base = |page: &DirectoryPage| {
+        page.blocks().filter_map(|block| Some((block.name, block.base_name()?))).collect::<Vec<_>>()
+    };
+    pages.flat_map(|page| base(&page.unwrap())).collect()
+}
+
 /// Returns the names that each snapshot needs.
 fn needed(store: &Store, roots: &LiveRoots) -> Vec<BTreeSet<BlockName>> {
+    let bases = bases(store);
     let of_one = |snapshot: &Snapshot| {
         let alone = LiveRoots { snapshots: vec![snapshot.clone()], ..LiveRoots::default() };
-        SecondWalk::of(store, &alone).names
+        let mut names = SecondWalk::of(store, &alone).names;
+        let needed: Vec<_> = names.iter().filter_map(|name| bases.get(name)).copied().collect();
+        names.extend(needed);
+        names
     };
     roots.snapshots.iter().map(of_one).collect()
 }
@@ -294,6 +310,55 @@ fn many_different_sets_are_counted_group_by_group() {
     assert!(found.pass_count > 1, "{}", found.pass_count);
     assert_eq!(format!("{:?}", found.names), format!("{:?}", whole.names));
     assert_eq!(format!("{:?}", found.snapshots), format!("{:?}", whole.snapshots));
+}
+
+/// Makes a store in which most blocks are deltas: all blocks of one place differ in a few bytes.
+/// The third snapshot is in the trash.
+fn make_store_of_deltas(seed: u64) -> MemoryStorage {
+    // Stores by value have no deltas.
+    let (storage, config) = (MemoryStorage::new(), StoreConfig { deltas: true, ..config(2 * seed) });
+    Store::create(&world(&storage, 1), &config, Some(&secret()), COST).unwrap();
+    let mut archive = open(&storage, 9000 + seed, &secret());
+    let mut draw = SeededDraw::new(seed);
+    let mut image = vec![0; 1500 * 4096];
+    SeededRandom::new(seed).fill(&mut image).unwrap();
+    for day in 0..9 {
+        for _ in 0..700 {
+            let place = draw.index(1500) * 4096 + draw.index(4000);
+            image[place] = image[place].wrapping_add(1);
+        }
+        take_image(&mut archive, ["one", "two"][usize::from(day % 3 == 2)], &image);
+    }
+    let third = archive.snapshots()[2].id;
+    archive.forget(&[third], Timestamp(100), Duration::from_secs(1000), "").unwrap();
+    archive.close().unwrap();
+    storage
+}
+
+#[test]
+fn who_needs_a_delta_needs_its_base() {
+    for seed in 0..4 {
+        let storage = make_store_of_deltas(seed);
+        let archive = open(&storage, 1, &secret());
+        let bases = bases(archive.store());
+        let found = SpaceNeeds::of(&archive, MEMORY, &Progress::new()).unwrap();
+        assert!(found.delta_count > 3000, "{} deltas", found.delta_count);
+        assert_eq!(found.delta_count, bases.len() as u64);
+        check(&archive, &found);
+        // The walk of a snapshot alone does not reach the bases that another one has.
+        let mut last = LiveRoots::of(archive.store(), ForeignRoots::None, &BTreeSet::new()).unwrap();
+        last.snapshots = last.snapshots.split_off(last.snapshots.len() - 1);
+        let walked = SecondWalk::of(archive.store(), &last).names;
+        assert!(bases.iter().any(|(delta, base)| walked.contains(delta) && !walked.contains(base)));
+        // Deltas and their bases are in different slices.
+        let sliced = (14..20).map(|power| SpaceNeeds::of(&archive, 1 << power, &Progress::new()));
+        let sliced: Vec<_> = sliced.filter_map(Result::ok).filter(|found| found.pass_count > 1).collect();
+        assert!(!sliced.is_empty());
+        for of_slices in sliced {
+            assert_eq!(format!("{:?}", of_slices.names), format!("{:?}", found.names));
+            assert_eq!(format!("{:?}", of_slices.snapshots), format!("{:?}", found.snapshots));
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use varve_block::BlockName;
-use varve_log::{ArenaId, DirectoryPage, ReadLogError};
+use varve_log::{ArenaId, DirectoryPage, OpenedArena, ReadLogError};
 
 use super::Vault;
 
@@ -24,6 +24,27 @@ impl Vault {
         arena: ArenaId,
     ) -> Result<impl Iterator<Item = Result<Arc<DirectoryPage>, ReadLogError>>, ReadLogError> {
         self.directory.pages(arena)
+    }
+
+    /// Opens the arenas that may hold deltas. See
+    /// [`Store::arenas_with_deltas`](crate::Store::arenas_with_deltas).
+    pub(crate) fn arenas_with_deltas<'a>(
+        &'a self,
+        arenas: &'a [ArenaId],
+    ) -> impl Iterator<Item = Result<OpenedArena, ReadLogError>> + 'a {
+        let mut has_deltas = false;
+        arenas.iter().filter(|id| !self.log().was_never_begun(**id).unwrap_or(false)).filter_map(move |id| {
+            match self.log().open_arena(*id) {
+                // No arena before the first one with deltas has any.
+                Err(error) if !has_deltas && error.is_damage() => None,
+                Err(error) => Some(Err(error)),
+                Ok(arena) => {
+                    let may_hold_deltas = arena.header().may_hold_deltas();
+                    has_deltas |= may_hold_deltas;
+                    may_hold_deltas.then_some(Ok(arena))
+                }
+            }
+        })
     }
 
     /// Returns the names of all blocks that pages name in an arena. After a sync these are all its

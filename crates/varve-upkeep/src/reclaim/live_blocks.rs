@@ -119,28 +119,18 @@ impl LiveBlocks {
     /// # Errors
     /// [`ReadLogError`] when a page cannot be read: a base may be missing then.
     pub fn insert_bases(&mut self, store: &Store, arenas: &[ArenaId]) -> Result<(), ReadLogError> {
-        let log = store.vault().log();
-        let mut has_deltas = false;
-        for id in arenas {
-            if log.was_never_begun(*id).unwrap_or(false) {
+        for arena in store.arenas_with_deltas(arenas) {
+            let arena = arena?;
+            let key = (arena.id(), arena.header().generation);
+            if self.with_bases.contains(&key) {
                 continue;
             }
-            let arena = match log.open_arena(*id) {
-                // No arena before the first one with deltas has any.
-                Err(error) if !has_deltas && error.is_damage() => continue,
-                opened => opened?,
-            };
-            has_deltas |= arena.header().may_hold_deltas();
-            let key = (*id, arena.header().generation);
-            if !arena.header().may_hold_deltas() || self.with_bases.contains(&key) {
-                continue;
-            }
-            for page in store.pages_in_arena(*id)? {
+            for page in store.pages_in_arena(arena.id())? {
                 for base in page?.blocks().filter_map(|block| block.base_name()) {
                     self.insert(&base);
                 }
             }
-            if matches!(log.state(&arena)?, ArenaState::Sealed { .. }) {
+            if matches!(store.vault().log().state(&arena)?, ArenaState::Sealed { .. }) {
                 self.with_bases.insert(key);
             }
         }

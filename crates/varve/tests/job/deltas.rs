@@ -76,6 +76,15 @@ fn deltas_outlive_the_snapshot_of_their_bases() {
     take_days(&sandbox, 4);
     // The bases of all deltas are blocks of the first day.
     let before = arena_bytes(&sandbox);
+    let needs = sandbox.json(["stats", "--snapshots"]);
+    for first in needs.iter().filter(|needs| needs["type"] == "snapshot_space").take(2) {
+        let freed = first["freed_bytes"].as_u64().unwrap();
+        assert!(freed < BYTES as u64 / 10, "later days need its blocks: {first}");
+    }
+    let sum = needs.iter().find(|needs| needs["type"] == "space_sum").unwrap();
+    assert!(
+        sum["deltas"].as_u64().unwrap() > 0 && sandbox.ok(["stats", "--snapshots"]).contains("as deltas")
+    );
     for name in ["disk", "home"] {
         let listed = sandbox.json(["snapshots"]);
         let first = listed.iter().find(|snapshot| snapshot["name"] == name).unwrap()["id"].clone();

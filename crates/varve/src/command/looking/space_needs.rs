@@ -86,6 +86,9 @@ fn print(found: &SpaceNeeds) {
     ] {
         say!("{what:<22}{:>20}", show::bytes(bytes));
     }
+    if found.delta_count > 0 {
+        say!("{:<22}{:>20}", "stored as deltas", show::count(found.delta_count, "block"));
+    }
     if found.only_trash_bytes > 0 {
         say!("only forgotten snapshots in the trash need {}", show::bytes(found.only_trash_bytes));
     }
@@ -111,6 +114,7 @@ fn print_json(found: &SpaceNeeds) {
             "directory_bytes": found.directory_bytes,
             "bytes": found.log_bytes,
             "only_trash_bytes": found.only_trash_bytes,
+            "deltas": found.delta_count,
             "passes": found.pass_count,
         }),
     );
