@@ -416,7 +416,7 @@ fn an_interrupted_restore_is_continued() {
                 Err(error) => panic!("{error:?}"),
             }
         }
-        assert!(runs > 2, "it was interrupted: {gets:?}");
+        assert!(runs > 1, "it was interrupted: {gets:?}");
         let expected = if std::ptr::eq(node, &root) {
             place.source()
         } else {
