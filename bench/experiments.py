@@ -173,7 +173,7 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
     yield "simulate-caches", lambda work, _: caching.measure(lab, work, quick)
     yield "simulate-sizes", simulation(sizing.runs(quick))
     yield "predict-free", lambda work, _: predicting.free(say, lab, work, quick)
-    yield "predict-held", lambda work, _: predicting.held(say, lab, work, quick)
+    yield "predict-held", lambda work, _: predicting.held(say, lab, work, [] if quick else sorted((WORKLOADS / "days").glob("day*.raw")), quick)
     yield "deltas", lambda work, _: deltas.measure(lab, work, quick)
     yield "deltas-stored", lambda work, _: stored_deltas.measure(TARGET / "release" / "varve", work, quick)
     if not quick:

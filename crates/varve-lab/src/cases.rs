@@ -131,6 +131,21 @@ pub fn run_cases(
     forget: &dyn Fn(),
     done: &mut dyn FnMut(&CaseResult),
 ) -> Result<Vec<CaseResult>, CasesError> {
+    run_paced_cases(world, engine, workload, forget, &|_| (), done)
+}
+
+/// Like [`run_cases`]. `work` is called once for each measured step of a case, within its time.
+///
+/// # Errors
+/// [`CasesError`].
+pub fn run_paced_cases(
+    world: &World,
+    engine: Engine,
+    workload: &Workload,
+    forget: &dyn Fn(),
+    work: &dyn Fn(Case),
+    done: &mut dyn FnMut(&CaseResult),
+) -> Result<Vec<CaseResult>, CasesError> {
     let counted = Arc::new(CountedStorage::new(Arc::clone(&world.storage)));
     let world = World { storage: Arc::clone(&counted) as _, ..world.clone() };
     Store::create(&world, &config(engine, workload), None, PassphraseCost::default())?;
@@ -146,7 +161,7 @@ pub fn run_cases(
         Case::OutOfOrderDuplicate,
     ] {
         forget();
-        let result = bench.run(case)?;
+        let result = bench.run(case, work)?;
         done(&result);
         results.push(result);
     }
@@ -181,7 +196,7 @@ struct CaseRunner {
 }
 
 impl CaseRunner {
-    fn run(&mut self, case: Case) -> Result<CaseResult, CasesError> {
+    fn run(&mut self, case: Case, work: &dyn Fn(Case)) -> Result<CaseResult, CasesError> {
         let is_read = matches!(case, Case::OutOfOrderRead | Case::SequentialRead);
         let access = if is_read { StoreAccess::Read } else { StoreAccess::Write { holder: HOLDER } };
         let store = self.open(access)?;
@@ -196,6 +211,9 @@ impl CaseRunner {
             let index_before = IndexWork::of(&store);
             let started = self.world.clock.now();
             let put = self.ask(&store, &step, is_read, &contents)?;
+            if step.is_measured {
+                work(case);
+            }
             if step.is_last && !is_read {
                 store.sync()?;
             }

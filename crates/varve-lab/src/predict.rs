@@ -1,21 +1,27 @@
 //! `varve-lab predict`: the times of the six cases on a real disk beside those that the simulator
 //! predicts for it.
 
-use std::path::PathBuf;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
 use varve_plan::{Case, Engine};
-use varve_sim::{DeviceProfile, PageCacheLimits};
-use varve_world::{InlineWorkers, MemoryStorage, World};
+use varve_sim::{DeviceProfile, PageCacheLimits, TimedStorage};
+use varve_world::{FileName, InlineWorkers, MemoryStorage, Storage, World, forward_storage};
 
-use crate::cases::{Workload, run_cases};
+use crate::cases::{CaseResult, Workload, run_paced_cases};
 use crate::forget::forget;
 use crate::simulated::{device, timed_storage};
 use crate::uncached::UncachedStorage;
 use crate::{amount, scratch};
+
+/// Bytes that may wait to be written: more than a case writes.
+const DIRTY_BYTES: u64 = 1 << 30;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Predict {
@@ -38,6 +44,11 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "BLOCKS", default_value = "500", value_parser = amount::count)]
     sample: u64,
 
+    /// A folder in memory, such as /dev/shm, where the processor's time is measured [default: the
+    /// memory of this program]
+    #[arg(long, value_name = "FOLDER")]
+    memory: Option<PathBuf>,
+
     /// The runs on the disk and in memory, of which the fastest count
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -50,8 +61,9 @@ pub(crate) struct Predict {
 /// Runs the cases on the disk, in memory, and on the device. `done` receives one object for each
 /// case, and one for all of them.
 ///
-/// The work in memory is that of the processor. The prediction is its time, and the time of the
-/// device. All of them run one task at a time.
+/// The work in memory is that of the processor. On the device, each step takes its part of that
+/// time, and what the device adds: it writes behind the processor, as the disk does. All of them
+/// run one task at a time.
 pub(crate) fn run(args: &Predict, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
     let device = device(&args.device)?;
     let mut errors = Vec::new();
@@ -65,15 +77,16 @@ pub(crate) fn run(args: &Predict, done: &mut dyn FnMut(Value) -> Result<()>) -> 
                 index_memory: 1 << 20,
                 seed: args.seed,
             };
-            let device_times = on_device(&device, engine, &workload)?;
-            let (mut disk_times, mut memory_times) = (vec![u64::MAX; 6], vec![u64::MAX; 6]);
+            let (mut disk_times, mut processor_times) = (CaseTimes::new(), CaseTimes::new());
             for _ in 0..args.rounds {
-                keep_fastest(&mut disk_times, on_disk(args, engine, &workload)?);
-                keep_fastest(&mut memory_times, in_memory(args, engine, &workload)?);
+                keep_fastest(&mut disk_times, on_disk(&args.folder, engine, &workload)?);
+                keep_fastest(&mut processor_times, in_memory(args, engine, &workload)?);
             }
-            for (place, (case, on_device)) in device_times.into_iter().enumerate() {
-                let (measured, processor) = (disk_times[place], memory_times[place]);
-                let error = percent_between(processor + on_device, measured);
+            let predicted_times = on_device(&device, engine, &workload, &processor_times)?;
+            for (case, CaseTime { nanoseconds: predicted, .. }) in predicted_times {
+                let [measured, processor] =
+                    [&disk_times, &processor_times].map(|times| times[&case].nanoseconds);
+                let error = percent_between(predicted, measured);
                 errors.push(error.abs());
                 done(json!({
                     "type": "predicted_case",
@@ -82,7 +95,7 @@ pub(crate) fn run(args: &Predict, done: &mut dyn FnMut(Value) -> Result<()>) -> 
                     "case": case,
                     "measured_nanoseconds": measured,
                     "processor_nanoseconds": processor,
-                    "device_nanoseconds": on_device,
+                    "predicted_nanoseconds": predicted,
                     "error_percent": error,
                 }))?;
             }
@@ -97,51 +110,106 @@ pub(crate) fn run(args: &Predict, done: &mut dyn FnMut(Value) -> Result<()>) -> 
     }))
 }
 
+/// The time of a case, and the number of its measured steps.
+#[derive(Debug, Clone, Copy)]
+struct CaseTime {
+    nanoseconds: u64,
+    steps: u64,
+}
+
+type CaseTimes = BTreeMap<Case, CaseTime>;
+
 /// Returns the error of a prediction in percent of the measurement.
 #[expect(clippy::cast_precision_loss, reason = "errors are shown with few digits")]
 fn percent_between(predicted: u64, measured: u64) -> f64 {
     (predicted as f64 / (measured as f64).max(1.0) - 1.0) * 100.0
 }
 
-fn keep_fastest(kept: &mut [u64], run: Vec<u64>) {
-    for (kept, new) in kept.iter_mut().zip(run) {
-        *kept = new.min(*kept);
+fn keep_fastest(kept: &mut CaseTimes, run: CaseTimes) {
+    for (case, new) in run {
+        let fastest = kept.entry(case).or_insert(new);
+        fastest.nanoseconds = fastest.nanoseconds.min(new.nanoseconds);
     }
 }
 
-/// Returns the time of each case in nanoseconds, in the order of cases.
-fn times(world: &World, engine: Engine, workload: &Workload, forget: &dyn Fn()) -> Result<Vec<(Case, u64)>> {
-    let results = run_cases(world, engine, workload, forget, &mut |_| {})?;
-    Ok(results.iter().map(|result| (result.case, result.nanoseconds)).collect())
+/// Runs the cases. `work` is called once for each measured step.
+fn times(
+    world: &World,
+    engine: Engine,
+    workload: &Workload,
+    forget: &dyn Fn(),
+    work: &dyn Fn(Case),
+) -> Result<CaseTimes> {
+    let steps = RefCell::new(BTreeMap::new());
+    let count = |case| {
+        *steps.borrow_mut().entry(case).or_insert(0_u64) += 1;
+        work(case);
+    };
+    let results = run_paced_cases(world, engine, workload, forget, &count, &mut |_| {})?;
+    let steps = steps.into_inner();
+    let time = |result: &CaseResult| {
+        let steps = steps.get(&result.case).copied().unwrap_or(0);
+        (result.case, CaseTime { nanoseconds: result.nanoseconds, steps })
+    };
+    Ok(results.iter().map(time).collect())
 }
 
-fn on_device(device: &DeviceProfile, engine: Engine, workload: &Workload) -> Result<Vec<(Case, u64)>> {
-    let (storage, clock) = timed_storage(device, PageCacheLimits::default());
-    let deterministic = World::deterministic(Arc::clone(&storage) as _, workload.seed);
-    let world = World { clock, ..deterministic };
-    times(&world, engine, workload, &|| storage.forget()).context("the engine could not be simulated")
+fn on_device(
+    device: &DeviceProfile,
+    engine: Engine,
+    workload: &Workload,
+    processor: &CaseTimes,
+) -> Result<CaseTimes> {
+    let limits = PageCacheLimits { dirty_bytes: DIRTY_BYTES, clean_bytes: 0 };
+    let (timed, clock) = timed_storage(device, limits);
+    let storage = Arc::new(DirectOverwrites { inner: Arc::clone(&timed) });
+    let deterministic = World::deterministic(storage, workload.seed);
+    let world = World { clock: Arc::clone(&clock) as _, ..deterministic };
+    let work = |case| {
+        let time = processor.get(&case);
+        clock.advance(time.map_or(0, |time| time.nanoseconds / time.steps.max(1)));
+    };
+    times(&world, engine, workload, &|| timed.forget(), &work).context("the engine could not be simulated")
 }
 
-fn on_disk(args: &Predict, engine: Engine, workload: &Workload) -> Result<Vec<u64>> {
-    let scratch = scratch(&args.folder)?;
+fn on_disk(folder: &Path, engine: Engine, workload: &Workload) -> Result<CaseTimes> {
+    let scratch = scratch(folder)?;
     let storage = Arc::new(UncachedStorage::new(scratch.path()));
     let real = World::real(scratch.path());
     let world = World { storage, workers: Arc::new(InlineWorkers), ..real };
-    let found = times(&world, engine, workload, &|| forget(scratch.path()));
-    let failed = || format!("the engine could not be measured in {}", args.folder.display());
-    Ok(found.with_context(failed)?.into_iter().map(|(_, time)| time).collect())
+    let found = times(&world, engine, workload, &|| forget(scratch.path()), &|_| ());
+    found.with_context(|| format!("the engine could not be measured in {}", folder.display()))
 }
 
-fn in_memory(args: &Predict, engine: Engine, workload: &Workload) -> Result<Vec<u64>> {
+fn in_memory(args: &Predict, engine: Engine, workload: &Workload) -> Result<CaseTimes> {
+    if let Some(folder) = &args.memory {
+        return on_disk(folder, engine, workload);
+    }
     let real = World::real(&args.folder);
     let storage = Arc::new(MemoryStorage::new());
     let world = World { storage, workers: Arc::new(InlineWorkers), ..real };
-    let found = times(&world, engine, workload, &|| ());
-    Ok(found
-        .context("the engine could not be measured in memory")?
-        .into_iter()
-        .map(|(_, time)| time)
-        .collect())
+    times(&world, engine, workload, &|| (), &|_| ()).context("the engine could not be measured in memory")
+}
+
+/// A timed storage whose writes in place wait for the device, as those of [`UncachedStorage`] do.
+struct DirectOverwrites {
+    inner: Arc<TimedStorage>,
+}
+
+impl Storage for DirectOverwrites {
+    forward_storage!(
+        inner: create, append, read_at, length, truncate, sync_soon, sync, sync_folder, rename, remove, list,
+        lock
+    );
+
+    fn read_uncached_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read_uncached_at(file, offset, into)
+    }
+
+    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.inner.overwrite(file, offset, bytes)?;
+        self.inner.sync(file)
+    }
 }
 
 #[cfg(test)]
@@ -171,8 +239,9 @@ mod tests {
         assert_eq!(found.len(), 5 * 6 + 1);
         for case in &found[..30] {
             let of = |name: &str| case[name].as_u64().unwrap();
-            let predicted = of("processor_nanoseconds") + of("device_nanoseconds");
-            let error = percent_between(predicted, of("measured_nanoseconds"));
+            let error = percent_between(of("predicted_nanoseconds"), of("measured_nanoseconds"));
+            // The device adds to the processor's time, but for a part of each step.
+            assert!(of("predicted_nanoseconds") * 10 >= of("processor_nanoseconds") * 9, "{case}");
             assert!((case["error_percent"].as_f64().unwrap() - error).abs() < 1e-6, "{case}");
         }
         assert_eq!(found[30]["cases"], 30);

@@ -27,6 +27,8 @@ use traced_snapshots::TracedSnapshots;
 const HOLDER: &str = "varve-lab replay";
 /// Blocks that are put or read together.
 const BATCH_BLOCKS: u64 = 64;
+/// Blocks that a restore reads together.
+const RESTORED_BLOCKS: usize = 1024;
 /// Smaller blocks have no room for the header of a generated block.
 const GENERATED_BYTES_MIN: u32 = 32;
 
@@ -67,6 +69,15 @@ pub(crate) struct Replay {
     /// The bytes a second at which it packs new blocks [default: it takes no time]
     #[arg(long, value_name = "BYTES", value_parser = amount::bytes)]
     packing_rate: Option<u64>,
+
+    /// The bytes a second at which it unpacks blocks that are read [default: it takes no time]
+    #[arg(long, value_name = "BYTES", value_parser = amount::bytes)]
+    unpacking_rate: Option<u64>,
+
+    /// At the end, restore the newest snapshot: open the store with empty caches, and read all
+    /// blocks that the snapshot has put
+    #[arg(long)]
+    restore: bool,
 
     /// At the end, forget all but so many of the newest snapshots, and collect the store
     #[arg(long, value_name = "COUNT")]
@@ -133,6 +144,9 @@ pub(crate) fn run(args: &Replay, done: &mut dyn FnMut(Value) -> Result<()>) -> R
             break;
         }
     }
+    if args.restore && !replay.is_dead() {
+        replay.restore(done)?;
+    }
     if let Some(keep) = args.keep
         && !replay.is_dead()
     {
@@ -166,6 +180,7 @@ struct TraceReplay {
     /// Rates of the processor in bytes a second.
     naming_rate: Option<u64>,
     packing_rate: Option<u64>,
+    unpacking_rate: Option<u64>,
     /// The names of blocks by their ids; `None` for one that was never put.
     names: Vec<Option<BlockName>>,
     /// The class of each block at its first use. Later uses need not have one.
@@ -200,6 +215,7 @@ impl TraceReplay {
             compresses: !args.incompressible,
             naming_rate: args.naming_rate,
             packing_rate: args.packing_rate,
+            unpacking_rate: args.unpacking_rate,
             names: Vec::new(),
             classes: Vec::new(),
             begin: None,
@@ -360,18 +376,48 @@ impl TraceReplay {
         }
     }
 
+    /// Reads all blocks of the newest snapshot, in the order in which it has them. That is a part
+    /// by itself.
+    fn restore(&mut self, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
+        self.snapshots.end();
+        self.end_part(done)?;
+        let ids = self.snapshots.newest().context("the trace has no snapshot that could be restored")?;
+        if let Some(store) = self.store.take() {
+            store.close()?;
+        }
+        let _closing = self.ground.take_times();
+        self.part_started = self.nanoseconds();
+        for ids in ids.chunks(RESTORED_BLOCKS) {
+            let read = self.read(ids.iter().copied());
+            if let Err(error) = read {
+                self.note_failure(error)?;
+            }
+        }
+        self.end_part_as("replayed_restore", done)
+    }
+
+    /// Reads blocks together.
+    fn read(&mut self, ids: impl Iterator<Item = u64>) -> Result<()> {
+        let found = ids.map(|id| self.names.get(usize::try_from(id).ok()?).copied().flatten());
+        let asked: Vec<_> = found.collect();
+        let names: Vec<_> = asked.iter().copied().flatten().collect();
+        let found = self.open()?.get_batch(&names);
+        let mut bytes = 0;
+        for found in found {
+            bytes += found?.len() as u64;
+        }
+        self.ground.work(self.unpacking_rate, bytes);
+        self.part.read_bytes += bytes;
+        self.part.read_blocks += names.len() as u64;
+        self.part.unknown_reads += (asked.len() - names.len()) as u64;
+        Ok(())
+    }
+
     fn get(&mut self, run: &TraceRun) -> Result<()> {
         let mut id = run.first_id;
         while id < run.end_id() {
             let end = run.end_id().min(id + BATCH_BLOCKS);
-            let known = (id..end).filter_map(|id| *self.names.get(usize::try_from(id).ok()?)?);
-            let names: Vec<_> = known.collect();
-            let found = self.open()?.get_batch(&names);
-            for found in found {
-                self.part.read_bytes += found?.len() as u64;
-            }
-            self.part.read_blocks += names.len() as u64;
-            self.part.unknown_reads += (end - id) - names.len() as u64;
+            self.read(id..end)?;
             id = end;
         }
         // Ids that a read has used first stay without a block.
@@ -390,6 +436,11 @@ impl TraceReplay {
 
     /// Reports the work since the last part, if there was any.
     fn end_part(&mut self, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
+        self.end_part_as("replayed_part", done)
+    }
+
+    /// Reports the work since the last part, if there was any, as one of this kind.
+    fn end_part_as(&mut self, kind: &str, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
         let now = self.nanoseconds();
         let [index, log] = self.ground.take_times();
         let mut part = std::mem::take(&mut self.part);
@@ -402,7 +453,7 @@ impl TraceReplay {
         if begin.is_none() && requests == 0 {
             return Ok(());
         }
-        let mut value = part.as_json("replayed_part");
+        let mut value = part.as_json(kind);
         if let Some(begin) = begin {
             value["type"] = json!("replayed_snapshot");
             value["number"] = json!(self.snapshot_count);
@@ -674,18 +725,30 @@ mod tests {
         assert!(written(second) < 500_000, "{second:#?}");
     }
 
+    /// The second day has 900 blocks of the first one, and 100 of its own.
+    #[test]
+    fn the_newest_snapshot_is_restored_at_the_end_with_empty_caches() {
+        let found = replayed(&two_days(), &["--restore", "--unpacking-rate", "1M"]);
+        let [_, _, restored, all] = &found[..] else { panic!("{found:#?}") };
+        assert_eq!((&restored["read_blocks"], &restored["put_blocks"]), (&json!(1000), &json!(0)));
+        assert!(restored["log"]["read_bytes"].as_u64().unwrap() > 2_000_000, "half of it compresses");
+        assert!(restored["nanoseconds"].as_u64().unwrap() > 3_900_000_000, "the processor's part");
+        assert_eq!(all["read_blocks"], 1200);
+    }
+
     #[test]
     fn a_real_disk_does_the_same_work() {
         let folder = tempfile::tempdir().unwrap();
-        let real = replayed(&two_days(), &["--folder", folder.path().to_str().unwrap()]);
-        let simulated = replayed(&two_days(), &[]);
-        assert_eq!(real.len(), 3);
+        let real = replayed(&two_days(), &["--restore", "--folder", folder.path().to_str().unwrap()]);
+        let simulated = replayed(&two_days(), &["--restore"]);
+        assert_eq!(real.len(), 4);
         for (one, other) in real.iter().zip(&simulated) {
             for figure in ["put_blocks", "put_bytes", "new_bytes", "read_blocks", "read_bytes"] {
                 assert_eq!(one[figure], other[figure], "{figure}");
             }
         }
-        assert!(real[2]["nanoseconds"].as_u64().unwrap() > 0);
+        assert_eq!((&real[2]["type"], &real[2]["read_blocks"]), (&json!("replayed_restore"), &json!(1000)));
+        assert!(real[3]["nanoseconds"].as_u64().unwrap() > 0);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it leaves nothing behind");
     }
 

@@ -28,6 +28,8 @@ fn measured(name: &str) -> Result<DeviceProfile> {
     let figures = FittedDevice {
         rows: serde_json::from_value(output["rows"].take())?,
         is_direct: output["is_direct"].as_bool().unwrap_or(false),
+        sync_seconds: output["sync_seconds"].as_f64(),
+        budget: serde_json::from_value(output["budget"].take())?,
     };
     Ok(DeviceProfile::fitted(name, "varve bench device", figures)?)
 }

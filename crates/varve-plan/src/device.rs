@@ -15,11 +15,19 @@ use varve_world::{PAGE_BYTES, PageBuffer, open_uncached};
 
 /// The size of the largest transfer, and of those that fill the file.
 const LARGE_BYTES: usize = 1 << 20;
+/// The most syncs that are measured.
+const SYNCS_MAX: u32 = 200;
+/// The longest pause before accesses, and their longest duration.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSED_ACCESSES_MAX: usize = 1000;
 /// The measurements: action, order, bytes of a transfer, and concurrent transfers.
-const ROWS: [(TransferAction, TransferOrder, usize, u32); 13] = [
+const ROWS: [(TransferAction, TransferOrder, usize, u32); 18] = [
     (TransferAction::Write, TransferOrder::Sequential, LARGE_BYTES, 1),
+    (TransferAction::Write, TransferOrder::Sequential, 128 << 10, 1),
     (TransferAction::Read, TransferOrder::Sequential, LARGE_BYTES, 1),
     (TransferAction::Read, TransferOrder::Sequential, LARGE_BYTES, 4),
+    (TransferAction::Read, TransferOrder::Sequential, 512 << 10, 1),
+    (TransferAction::Read, TransferOrder::Sequential, 256 << 10, 1),
     (TransferAction::Read, TransferOrder::Sequential, 128 << 10, 1),
     (TransferAction::Read, TransferOrder::Random, 4 << 10, 1),
     (TransferAction::Read, TransferOrder::Random, 4 << 10, 4),
@@ -28,6 +36,8 @@ const ROWS: [(TransferAction, TransferOrder, usize, u32); 13] = [
     (TransferAction::Read, TransferOrder::Random, 16 << 10, 32),
     (TransferAction::Read, TransferOrder::Random, 128 << 10, 1),
     (TransferAction::Read, TransferOrder::Random, 128 << 10, 32),
+    (TransferAction::Read, TransferOrder::Random, 256 << 10, 1),
+    (TransferAction::Read, TransferOrder::Random, 512 << 10, 1),
     (TransferAction::Write, TransferOrder::Random, 4 << 10, 1),
     (TransferAction::Write, TransferOrder::Random, 4 << 10, 32),
 ];
@@ -88,6 +98,24 @@ pub struct DeviceFigures {
     pub rows: Vec<DeviceRow>,
     /// True if all transfers bypassed the page cache.
     pub is_direct: bool,
+    /// Seconds in which a page is appended to a file and synced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_seconds: Option<f64>,
+    /// `None` for a device that is as fast as it can be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<DeviceBudget>,
+}
+
+/// The budget of a device that a system holds to a number of accesses a second. After a pause, some
+/// accesses pass at once, as fast as the device itself, and the later ones wait.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct DeviceBudget {
+    /// The part of a pause, in seconds, whose accesses may be made up for.
+    pub saved_seconds: f64,
+    /// Seconds of an access that does not wait.
+    pub access_seconds: f64,
+    /// False if reads and writes have budgets of their own.
+    pub is_shared: bool,
 }
 
 impl DeviceFigures {
@@ -103,7 +131,7 @@ impl DeviceFigures {
             row(TransferAction::Write, TransferOrder::Sequential, LARGE_BYTES, write_rate / large),
             row(TransferAction::Read, TransferOrder::Random, PAGE_BYTES, places_per_second),
         ];
-        Self { rows, is_direct: true }
+        Self { rows, is_direct: true, sync_seconds: None, budget: None }
     }
 
     fn best(&self, action: TransferAction, order: TransferOrder) -> f64 {
@@ -149,6 +177,8 @@ pub enum MeasureDeviceError {
     /// The file could not be created or filled.
     #[error("the test file could not be written")]
     Fill(#[source] io::Error),
+    #[error("the test file could not be extended and synced")]
+    Sync(#[source] io::Error),
     #[error("a {what} of {bytes} bytes at {offset} failed")]
     Transfer {
         what: &'static str,
@@ -185,7 +215,9 @@ pub fn measure_device(
         done(&row);
         rows.push(row);
     }
-    Ok(DeviceFigures { rows, is_direct })
+    let sync_seconds = Some(seconds_of_sync(&handle, time)?);
+    let budget = if is_direct { budget(&handle, file_bytes, &rows, time)? } else { None };
+    Ok(DeviceFigures { rows, is_direct, sync_seconds, budget })
 }
 
 /// Opens a file past the page cache if the file system supports that, else through it.
@@ -202,6 +234,85 @@ fn forget(handle: &File) {
     // If the system keeps its page cache, the figures include the cache, as later use will.
     let _ = handle.sync_data();
     let _ = rustix::fs::fadvise(handle, 0, None, rustix::fs::Advice::DontNeed);
+}
+
+/// Returns the seconds in which a page is appended and synced, on average. The file is as long
+/// afterwards as before.
+fn seconds_of_sync(handle: &File, time: Duration) -> Result<f64, MeasureDeviceError> {
+    let failed = MeasureDeviceError::Sync;
+    let length = handle.metadata().map_err(failed)?.len();
+    let mut page = PageBuffer::zeroed(PAGE_BYTES);
+    fill(&mut page, length);
+    let started = Instant::now();
+    let mut count = 0;
+    while count == 0 || (started.elapsed() < time && count < SYNCS_MAX) {
+        let appended = handle.write_all_at(&page, length + u64::from(count) * PAGE_BYTES as u64);
+        appended.and_then(|()| handle.sync_data()).map_err(failed)?;
+        count += 1;
+    }
+    let seconds = started.elapsed().as_secs_f64() / f64::from(count);
+    handle.set_len(length).and_then(|()| handle.sync_data()).map_err(failed)?;
+    Ok(seconds)
+}
+
+/// Finds out whether accesses after a pause are faster than a row of them.
+fn budget(
+    handle: &File,
+    file_bytes: u64,
+    rows: &[DeviceRow],
+    time: Duration,
+) -> Result<Option<DeviceBudget>, MeasureDeviceError> {
+    let pace = |action| {
+        let fits = |row: &&DeviceRow| {
+            (row.action, row.order, row.bytes, row.depth) == (action, TransferOrder::Random, PAGE_BYTES, 1)
+        };
+        rows.iter().find(fits).map_or(0.0, |row| 1.0 / row.per_second.max(1e-9))
+    };
+    let (read, write) = (pace(TransferAction::Read), pace(TransferAction::Write));
+    let alternate = [TransferAction::Read, TransferAction::Write];
+    std::thread::sleep(time.min(PAUSE_MAX));
+    let ends = ends_of_pages(handle, file_bytes, &alternate[..1], time.min(PAUSE_MAX))?;
+    let Some((saved_seconds, access_seconds)) = made_up(&ends, read) else { return Ok(None) };
+    let ends = ends_of_pages(handle, file_bytes, &alternate, time)?;
+    let pairs = f64::from(u32::try_from(ends.len() / 2).unwrap_or(u32::MAX));
+    let pair = (ends.last().copied().unwrap_or(0.0) + saved_seconds) / pairs.max(1.0);
+    // One after the other they take the sum of both; side by side, the longer of both.
+    let is_shared = pair > (read + write) * 0.75;
+    Ok(Some(DeviceBudget { saved_seconds, access_seconds, is_shared }))
+}
+
+/// Performs accesses of a page at random places, with `actions` in turns. Returns the seconds at
+/// which they ended.
+fn ends_of_pages(
+    handle: &File,
+    file_bytes: u64,
+    actions: &[TransferAction],
+    time: Duration,
+) -> Result<Vec<f64>, MeasureDeviceError> {
+    let mut page = PageBuffer::zeroed(PAGE_BYTES);
+    let places = file_bytes / PAGE_BYTES as u64;
+    let started = Instant::now();
+    let mut ends = Vec::new();
+    for (number, action) in (0_u64..).zip(actions.iter().cycle()) {
+        if ends.len() >= PAUSED_ACCESSES_MAX || started.elapsed() >= time {
+            break;
+        }
+        // The places differ from those of the rows.
+        let offset = spread(!number) % places * PAGE_BYTES as u64;
+        transfer(handle, *action, &mut page, offset)?;
+        ends.push(started.elapsed().as_secs_f64());
+    }
+    Ok(ends)
+}
+
+/// Returns the seconds for whose accesses a pause makes up, and those of such an access; `None` if
+/// accesses after a pause are not much faster than `pace`.
+fn made_up(ends: &[f64], pace: f64) -> Option<(f64, f64)> {
+    let ahead = |(count, end): (u32, &f64)| (f64::from(count) * pace - end, count, *end);
+    let best = (1..).zip(ends).map(ahead).max_by(|one, other| one.0.total_cmp(&other.0));
+    let (ahead, count, end) = best?;
+    let access = end / f64::from(count);
+    (ahead > 2.0 * pace && access < pace / 2.0).then_some((ahead + end, access))
 }
 
 struct Transfers<'a> {
@@ -248,22 +359,28 @@ impl Transfers<'_> {
                 TransferOrder::Random => spread(number) % places,
             };
             let offset = place * self.bytes as u64;
-            let done = match self.action {
-                TransferAction::Read => self.handle.read_exact_at(&mut buffer, offset),
-                TransferAction::Write => {
-                    fill(&mut buffer, spread(offset));
-                    self.handle.write_all_at(&buffer, offset)
-                }
-            };
-            done.map_err(|source| MeasureDeviceError::Transfer {
-                what: if self.action == TransferAction::Read { "read" } else { "write" },
-                bytes: self.bytes,
-                offset,
-                source,
-            })?;
+            transfer(self.handle, self.action, &mut buffer, offset)?;
             count += 1;
         }
     }
+}
+
+fn transfer(
+    handle: &File,
+    action: TransferAction,
+    buffer: &mut PageBuffer,
+    offset: u64,
+) -> Result<(), MeasureDeviceError> {
+    let bytes = buffer.len();
+    let done = match action {
+        TransferAction::Read => handle.read_exact_at(buffer, offset),
+        TransferAction::Write => {
+            fill(buffer, spread(offset));
+            handle.write_all_at(buffer, offset)
+        }
+    };
+    let what = if action == TransferAction::Read { "read" } else { "write" };
+    done.map_err(|source| MeasureDeviceError::Transfer { what, bytes, offset, source })
 }
 
 /// Fills a buffer with bytes that no device can compress, at less cost than any device writes them.
@@ -299,7 +416,20 @@ mod tests {
         let text = serde_json::to_string(&figures).unwrap();
         let read: DeviceFigures = serde_json::from_str(&text).unwrap();
         assert_eq!(read.rows.len(), figures.rows.len());
-        assert!(read.is_usable());
+        assert!(read.is_usable() && read.sync_seconds.is_some_and(|seconds| seconds > 0.0));
+    }
+
+    /// The ends are those of a disk that the kernel holds to 100 accesses a second, in slices of
+    /// 0.1 s.
+    #[test]
+    fn a_budget_shows_in_the_accesses_after_a_pause() {
+        let end = |number: u32| f64::from(number / 10) * 0.1 + f64::from(number % 10 + 1) * 0.002;
+        let ends: Vec<f64> = (0..45).map(end).collect();
+        let (saved, access) = made_up(&ends, 0.01).unwrap();
+        assert!((saved - 0.1).abs() < 1e-9 && (access - 0.002).abs() < 1e-9, "{saved} {access}");
+        let even: Vec<f64> = (1..50).map(|number| f64::from(number) * 0.009).collect();
+        assert_eq!(made_up(&even, 0.01), None);
+        assert_eq!(made_up(&[], 0.01), None);
     }
 
     #[test]
@@ -310,6 +440,6 @@ mod tests {
         {
             assert!(!DeviceFigures::assumed(read, write, places).is_usable(), "{read} {write} {places}");
         }
-        assert!(!DeviceFigures { rows: Vec::new(), is_direct: true }.is_usable());
+        assert!(!DeviceFigures { rows: Vec::new(), ..DeviceFigures::assumed(1e8, 1e8, 100.0) }.is_usable());
     }
 }

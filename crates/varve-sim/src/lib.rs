@@ -67,6 +67,6 @@ pub use tally::{Leftover, Tally};
 pub use timed::{
     AccessKind, AccessPattern, BatonWorkers, ConstantDisk, DEVICE_NAMES, DeviceProfile, DeviceProfileError,
     DeviceTimes, EmulatedStorage, FailingStorage, FailureProfile, FailureProfileError, FailureTally,
-    FittedDevice, FittedOrder, FittedRow, FlashDisk, FlashMapping, GeneratedBlock, ObjectStore, Overwriting,
-    PageCacheLimits, PublishedFigure, RotatingDisk, ShingledDisk, TimedStorage, VirtualClock,
+    FittedBudget, FittedDevice, FittedOrder, FittedRow, FlashDisk, FlashMapping, GeneratedBlock, ObjectStore,
+    Overwriting, PageCacheLimits, PublishedFigure, RotatingDisk, ShingledDisk, TimedStorage, VirtualClock,
 };

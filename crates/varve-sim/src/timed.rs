@@ -32,8 +32,8 @@ pub use access::AccessKind;
 pub use baton_workers::BatonWorkers;
 pub use clock::VirtualClock;
 pub use device::{
-    AccessPattern, ConstantDisk, DEVICE_NAMES, DeviceProfile, DeviceProfileError, FittedDevice, FittedOrder,
-    FittedRow, FlashDisk, FlashMapping, ObjectStore, Overwriting, PublishedFigure, RotatingDisk,
+    AccessPattern, ConstantDisk, DEVICE_NAMES, DeviceProfile, DeviceProfileError, FittedBudget, FittedDevice,
+    FittedOrder, FittedRow, FlashDisk, FlashMapping, ObjectStore, Overwriting, PublishedFigure, RotatingDisk,
     ShingledDisk,
 };
 pub use emulated::{EmulatedStorage, GeneratedBlock};

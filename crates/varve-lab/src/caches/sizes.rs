@@ -1,8 +1,9 @@
 //! `varve-lab sizes`: stores with arenas, frames, caches and batches of several sizes, on several
 //! devices.
 //!
-//! The engine takes the snapshots of Foundation's disk, restores the newest one, and reads single
-//! blocks of it. One size is changed at a time, and the others are the defaults.
+//! The engine takes the snapshots of Foundation's disk, restores the newest one with one reader
+//! and with many, and reads single blocks of it. One size is changed at a time, and the others are
+//! the defaults.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -12,7 +13,7 @@ use varve_sim::{PageCacheLimits, SeededDraw};
 use varve_store::{CacheBytes, StoreConfig};
 
 use super::accesses::CachedWorkload;
-use super::workload_store::{StoreSizes, StoreWork, WorkloadStore};
+use super::workload_store::{READERS, StoreSizes, StoreWork, WorkloadStore};
 use crate::simulated::device;
 use crate::snapshots::workload::DAYS;
 
@@ -21,7 +22,7 @@ const DEVICES: [&str; 4] = ["wd800jb-read-ahead", "exos-x24", "870-evo", "object
 const ARENAS: [u64; 4] = [16 << 20, 64 << 20, 256 << 20, 1 << 30];
 const FRAMES: [u32; 4] = [16 << 10, 32 << 10, 64 << 10, 128 << 10];
 const FRAME_CACHES: [u64; 3] = [24 << 20, 96 << 20, 384 << 20];
-const BATCHES: [usize; 4] = [256, 1024, 4096, 16384];
+const BATCHES: [usize; 5] = [64, 256, 1024, 4096, 16384];
 /// Blocks that a restore requests together.
 const BATCH: usize = 1024;
 const CLEAN_BYTES: u64 = 1 << 30;
@@ -75,6 +76,10 @@ pub(crate) fn run(args: &StoreSizeStudy, done: &mut dyn FnMut(Value) -> Result<(
             for (cache, batch) in readings(is_default) {
                 let caches = CacheBytes { frames: cache, ..CacheBytes::default() };
                 let restored = store.read(&workload.newest, batch, caches)?;
+                // Fewer batches than readers would say little about many readers.
+                let has_enough = workload.newest.len() >= batch * READERS;
+                let restored_by_many =
+                    has_enough.then(|| store.read_by_many(&workload.newest, batch, caches)).transpose()?;
                 let looked = if batch == BATCH { Some(store.read(&single, 1, caches)?) } else { None };
                 done(json!({
                     "type": "store_sizes",
@@ -85,6 +90,9 @@ pub(crate) fn run(args: &StoreSizeStudy, done: &mut dyn FnMut(Value) -> Result<(
                     "cache_bytes": cache,
                     "batch_blocks": batch,
                     "snapshots": work(&store.taken, workload.later_bytes()),
+                    "readers": READERS,
+                    "restore_by_readers":
+                        restored_by_many.map(|restored| work(&restored, workload.bytes_of(&workload.newest))),
                     "restore": work(&restored, workload.bytes_of(&workload.newest)),
                     "single_reads": looked.map(|looked| work(&looked, workload.bytes_of(&single))),
                 }))?;
@@ -183,6 +191,24 @@ mod tests {
         let read = |row: &Value| row["single_reads"]["read_bytes"].as_u64().unwrap();
         // Larger frames bring more that nobody has asked for.
         assert!(read(found("frame_bytes", 16 << 10)) < read(found("frame_bytes", 128 << 10)), "{text}");
-        assert_eq!(rows.len(), 1 + 3 + 3 + 2 + 3);
+        assert_eq!(rows.len(), 1 + 3 + 3 + 2 + 4);
+        let few = found("batch_blocks", 64);
+        let reads = |of: &str| few[of]["reads"].as_u64().unwrap();
+        assert!(reads("restore_by_readers") > reads("restore"), "readers have caches of their own: {text}");
+        assert!(found("batch_blocks", 16384)["restore_by_readers"].is_null(), "too few batches");
+    }
+
+    #[test]
+    fn many_readers_restore_faster_from_an_object_store() {
+        let line = ["sizes", "object-store", "--scale", "1024", "--days", "3", "--reads", "10"];
+        let mut factors = Vec::new();
+        run(&Line::parse_from(line).args, &mut |row| {
+            if let Some(many) = row["restore_by_readers"]["nanoseconds"].as_f64() {
+                factors.push(row["restore"]["nanoseconds"].as_f64().unwrap() / many);
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert!(!factors.is_empty() && factors.iter().all(|factor| *factor > 3.0), "{factors:?}");
     }
 }

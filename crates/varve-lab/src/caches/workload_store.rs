@@ -5,14 +5,18 @@ use std::sync::Arc;
 use anyhow::Result;
 use varve_block::{Block, BlockName, BlockStore, BlockType, Score};
 use varve_log::{ArenaMap, CompressionLevel, FrameBytes};
-use varve_sim::{DeviceProfile, DeviceTimes, GeneratedBlock, PageCacheLimits, TimedStorage, VirtualClock};
+use varve_sim::{
+    BatonWorkers, DeviceProfile, DeviceTimes, EmulatedStorage, GeneratedBlock, PageCacheLimits, TimedStorage,
+    VirtualClock,
+};
 use varve_store::{CacheBytes, Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
-use varve_world::World;
+use varve_world::{MemoryStorage, World, read_each_with};
 
 use super::accesses::CachedWorkload;
-use crate::simulated::timed_storage;
 
 const HOLDER: &str = "varve-lab";
+/// The readers of [`WorkloadStore::read_by_many`].
+pub(super) const READERS: usize = 32;
 /// Blocks that are put together.
 const PUT_BLOCKS: usize = 64;
 /// Smaller blocks have no room for the header of a generated block.
@@ -45,6 +49,7 @@ pub(super) struct WorkloadStore<'a> {
     pub(super) workload: &'a CachedWorkload,
     world: World,
     clock: Arc<VirtualClock>,
+    workers: BatonWorkers,
     storage: Arc<TimedStorage>,
     names: Vec<Score>,
     /// The snapshots after the first one.
@@ -59,7 +64,10 @@ impl<'a> WorkloadStore<'a> {
         limits: PageCacheLimits,
         sizes: StoreSizes,
     ) -> Result<Self> {
-        let (storage, clock) = timed_storage(device, limits);
+        let clock = Arc::new(VirtualClock::new());
+        let workers = BatonWorkers::new(Arc::clone(&clock), READERS);
+        let emulated = Arc::new(EmulatedStorage::new(Arc::new(MemoryStorage::new())));
+        let storage = Arc::new(workers.storage(emulated, device, limits));
         let deterministic = World::deterministic(Arc::clone(&storage) as _, 1);
         let world = World { clock: Arc::clone(&clock) as _, ..deterministic };
         let mut config = StoreConfig::new([0x1d; 16]);
@@ -68,7 +76,7 @@ impl<'a> WorkloadStore<'a> {
         config.arena_map = sizes.arena;
         Store::create(&world, &config, None, PassphraseCost::default())?;
         let taken = StoreWork { nanoseconds: 0, log: DeviceTimes::default() };
-        let mut found = Self { workload, world, clock, storage, names: Vec::new(), taken };
+        let mut found = Self { workload, world, clock, workers, storage, names: Vec::new(), taken };
         let store = found.open(StoreAccess::Write { holder: HOLDER })?;
         store.expect_reads_in_pieces(true);
         store.set_frame_bytes(sizes.frame);
@@ -97,13 +105,34 @@ impl<'a> WorkloadStore<'a> {
         let store = self.open(StoreAccess::Read)?;
         store.set_cache_bytes(caches);
         let started = self.start();
-        for batch in blocks.chunks(together.max(1)) {
-            let name =
-                |block: &u32| BlockName { score: self.names[*block as usize], block_type: BlockType::DATA };
-            let names: Vec<_> = batch.iter().map(name).collect();
-            store.get_batch(&names).into_iter().try_for_each(|found| found.map(drop))?;
-        }
+        blocks.chunks(together.max(1)).try_for_each(|batch| self.read_batch(&store, batch))?;
         Ok(self.work_since(started))
+    }
+
+    /// Like [`read`](Self::read), by [`READERS`] readers at a time. Each has opened the store by
+    /// itself: readers with common caches would wait for each other's pages.
+    pub(super) fn read_by_many(
+        &self,
+        blocks: &[u32],
+        together: usize,
+        caches: CacheBytes,
+    ) -> Result<StoreWork> {
+        let mut stores = (0..READERS).map(|_| self.open(StoreAccess::Read)).collect::<Result<Vec<_>>>()?;
+        stores.iter().for_each(|store| store.set_cache_bytes(caches));
+        let started = self.start();
+        let batches: Vec<_> = blocks.chunks(together.max(1)).collect();
+        let read = read_each_with(&self.workers, &batches, &mut stores, |store, batch| {
+            self.read_batch(store, batch)
+        });
+        read.into_iter().collect::<Result<()>>()?;
+        Ok(self.work_since(started))
+    }
+
+    fn read_batch(&self, store: &Store, batch: &[u32]) -> Result<()> {
+        let name =
+            |block: &u32| BlockName { score: self.names[*block as usize], block_type: BlockType::DATA };
+        let names: Vec<_> = batch.iter().map(name).collect();
+        Ok(store.get_batch(&names).into_iter().try_for_each(|found| found.map(drop))?)
     }
 
     /// Puts blocks again that the store has.

@@ -93,6 +93,12 @@ impl TracedSnapshots {
         self.ended[..old].fill(None);
     }
 
+    /// Returns the blocks of the newest snapshot that has ended and is not forgotten: those of an
+    /// image in the order of their places, others in the order in which they were put.
+    pub(super) fn newest(&self) -> Option<Vec<u64>> {
+        self.ended.iter().rev().flatten().next().map(|blocks| blocks.ids().collect())
+    }
+
     /// Returns the ids of the blocks that some snapshot has.
     pub(super) fn live(&self) -> BTreeSet<u64> {
         let mut live: BTreeSet<u64> = self.loose.ids().collect();

@@ -11,7 +11,7 @@ mod rotating;
 mod shingled;
 mod trial;
 
-pub use fitted::{FittedDevice, FittedOrder, FittedRow};
+pub use fitted::{FittedBudget, FittedDevice, FittedOrder, FittedRow};
 pub use flash::{FlashDisk, FlashMapping};
 pub use known::DEVICE_NAMES;
 pub use object_store::ObjectStore;

@@ -1,6 +1,6 @@
 //! A device and the system's memory above it: what is where, and what is on its way.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use varve_world::FileName;
@@ -22,6 +22,8 @@ pub(super) struct TimedState {
     in_flight: VecDeque<(u64, u64)>,
     /// The moment at which the written bytes of a file are durable.
     durable_at: BTreeMap<FileName, u64>,
+    /// The files that have grown since they were synced.
+    grown: BTreeSet<FileName>,
     /// The work for the files of the index, and for all others.
     of_index: DeviceTimes,
     of_log: DeviceTimes,
@@ -47,6 +49,7 @@ impl TimedState {
             clean: CleanPages::new(limits.clean_bytes),
             in_flight: VecDeque::new(),
             durable_at: BTreeMap::new(),
+            grown: BTreeSet::new(),
             of_index: DeviceTimes::default(),
             of_log: DeviceTimes::default(),
         }
@@ -75,11 +78,30 @@ impl TimedState {
         self.wait_for_room(now)
     }
 
-    /// Starts to write everything of a file. Returns the moment at which it is durable.
-    pub(super) fn flush(&mut self, now: u64, file: &FileName) -> u64 {
+    /// Starts to write everything of a file. Returns the moment at which it is written.
+    fn flush(&mut self, now: u64, file: &FileName) -> u64 {
         let parts = self.dirty.take_of(file);
         self.write_out(now, &parts);
         self.durable_at.get(file).copied().unwrap_or(now)
+    }
+
+    /// Notes that a file is longer than before.
+    pub(super) fn grow(&mut self, file: &FileName) {
+        if !self.grown.contains(file) {
+            self.grown.insert(file.clone());
+        }
+    }
+
+    /// Begins to make everything of a file durable. Returns the moment at which it is.
+    pub(super) fn sync(&mut self, now: u64, file: &FileName) -> u64 {
+        let written_at = self.flush(now, file).max(now);
+        if !self.grown.remove(file) {
+            return written_at;
+        }
+        // The file system notes the new length as well.
+        let durable_at = written_at + self.schedule.device_mut().sync(written_at);
+        self.durable_at.insert(file.clone(), durable_at);
+        durable_at
     }
 
     pub(super) fn truncate(&mut self, file: &FileName, length: u64) {
@@ -96,6 +118,10 @@ impl TimedState {
         self.places.rename(from, to);
         self.dirty.rename(from, to);
         self.durable_at.remove(to);
+        self.grown.remove(to);
+        if self.grown.remove(from) {
+            self.grown.insert(to.clone());
+        }
         if let Some(durable_at) = self.durable_at.remove(from) {
             self.durable_at.insert(to.clone(), durable_at);
         }
@@ -106,6 +132,7 @@ impl TimedState {
         self.places.remove(file);
         self.dirty.take_of(file);
         self.durable_at.remove(file);
+        self.grown.remove(file);
     }
 
     /// Returns the read that the device has to perform for a part of a file; `None` if memory has

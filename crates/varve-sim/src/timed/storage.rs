@@ -93,6 +93,7 @@ impl Storage for TimedStorage {
 
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
         let start = self.inner.append(file, bytes)?;
+        self.state.lock().grow(file);
         self.write(file, start..start + bytes.len() as u64);
         Ok(start)
     }
@@ -123,12 +124,12 @@ impl Storage for TimedStorage {
 
     fn sync_soon(&self, file: &FileName) {
         self.inner.sync_soon(file);
-        self.state.lock().flush(self.clock.nanoseconds(), file);
+        self.state.lock().sync(self.clock.nanoseconds(), file);
     }
 
     fn sync(&self, file: &FileName) -> io::Result<()> {
         self.inner.sync(file)?;
-        let durable_at = self.state.lock().flush(self.clock.nanoseconds(), file);
+        let durable_at = self.state.lock().sync(self.clock.nanoseconds(), file);
         self.clock.wait_until(durable_at);
         Ok(())
     }

@@ -114,6 +114,15 @@ impl DeviceState {
         }
     }
 
+    /// Performs what the sync of a file that has grown needs beside the writing of its data, from
+    /// the moment `now`. Returns its nanoseconds.
+    pub(in crate::timed) fn sync(&mut self, now: u64) -> u64 {
+        match self {
+            Self::Fitted(state) => state.sync(now),
+            _ => 0,
+        }
+    }
+
     /// Takes a range back: the data there is of no use any more.
     pub(in crate::timed) fn discard(&mut self, range: &Range<u64>) {
         match self {

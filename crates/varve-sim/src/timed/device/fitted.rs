@@ -4,6 +4,9 @@ use serde::Deserialize;
 
 use crate::timed::access::{AccessKind, ServiceTime, float, nanoseconds};
 
+/// The bytes that are appended for the measurement of a sync.
+const PAGE_BYTES: u64 = 4096;
+
 /// Measurements of a device, as `varve bench device --json` prints them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -12,6 +15,26 @@ pub struct FittedDevice {
     /// True if the transfers bypassed the page cache.
     #[serde(default)]
     pub is_direct: bool,
+    /// Seconds in which a page is appended to a file and synced; `None` if a sync costs nothing but
+    /// the writing of its data.
+    #[serde(default)]
+    pub sync_seconds: Option<f64>,
+    /// `None` for a device that is as fast as it can be.
+    #[serde(default)]
+    pub budget: Option<FittedBudget>,
+}
+
+/// The budget of a device that a system holds to a number of accesses a second. After a pause, some
+/// accesses pass at once, and the later ones wait.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FittedBudget {
+    /// The part of a pause, in seconds, whose accesses may be made up for.
+    pub saved_seconds: f64,
+    /// Seconds of an access that does not wait.
+    pub access_seconds: f64,
+    /// False if reads and writes have budgets of their own.
+    pub is_shared: bool,
 }
 
 /// One measurement: transfers of one kind, size and number at a time.
@@ -40,7 +63,17 @@ impl FittedDevice {
     pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
         let sizes = self.rows.iter().map(|row| ("bytes", float(row.bytes)));
         let rates = self.rows.iter().map(|row| ("per_second", row.per_second));
-        sizes.chain(rates).collect()
+        let syncs = self.sync_seconds.into_iter().map(|seconds| ("sync_seconds", seconds));
+        let budgets = self.budget.into_iter().flat_map(|budget| {
+            [("saved_seconds", budget.saved_seconds), ("access_seconds", budget.access_seconds)]
+        });
+        sizes.chain(rates).chain(syncs).chain(budgets).collect()
+    }
+
+    /// Returns the seconds of a sync beside those of writing its data.
+    fn seconds_of_sync(&self) -> f64 {
+        let written = self.alone(AccessKind::Write, FittedOrder::Sequential, PAGE_BYTES);
+        self.sync_seconds.map_or(0.0, |seconds| (seconds - written).max(0.0))
     }
 
     pub(super) fn problem(&self) -> Option<&'static str> {
@@ -132,13 +165,14 @@ fn between(at: f64, mut points: Vec<(f64, f64)>) -> f64 {
 pub(in crate::timed) struct FittedState {
     device: FittedDevice,
     head: Option<u64>,
-    /// The moment at which the part of the device that all accesses share has ended its work.
-    shared_free_at: u64,
+    /// The moments at which the parts of the device that accesses share have ended their work: one
+    /// for reads, and one for writes. Without budgets, all accesses share the first one.
+    free_at: [u64; 2],
 }
 
 impl FittedState {
     pub(in crate::timed) fn new(device: &FittedDevice) -> Self {
-        Self { device: device.clone(), head: None, shared_free_at: 0 }
+        Self { device: device.clone(), head: None, free_at: [0; 2] }
     }
 
     pub(in crate::timed) fn depth_max(&self) -> usize {
@@ -162,11 +196,33 @@ impl FittedState {
         let in_order = self.device.alone(kind, FittedOrder::Sequential, bytes);
         // An access takes the time that it takes alone, and longer if others are before it.
         let share = nanoseconds(self.device.seconds(kind, order, bytes, in_flight));
-        self.shared_free_at = self.shared_free_at.max(now) + share;
         let alone = nanoseconds(self.device.alone(kind, order, bytes));
-        let all = (now + alone).max(self.shared_free_at) - now;
+        let all = self.pass(now, kind, alone, share);
         let transfer = nanoseconds(in_order).min(all);
         ServiceTime { positioning: all - transfer, transfer }
+    }
+
+    /// Performs what a sync needs beside the writing of its data. Returns its nanoseconds.
+    pub(in crate::timed) fn sync(&mut self, now: u64) -> u64 {
+        match nanoseconds(self.device.seconds_of_sync()) {
+            0 => 0,
+            needed => self.pass(now, AccessKind::Write, needed, needed),
+        }
+    }
+
+    /// Lets an access pass that takes `alone` nanoseconds on a device without other accesses, and
+    /// `share` of the part that it shares with others. Returns the nanoseconds until its end.
+    fn pass(&mut self, now: u64, kind: AccessKind, alone: u64, share: u64) -> u64 {
+        let (own, least, made_up_for) = match self.device.budget {
+            None => (0, alone, 0),
+            Some(budget) => {
+                let own = usize::from(!budget.is_shared && kind == AccessKind::Write);
+                (own, nanoseconds(budget.access_seconds).min(alone), nanoseconds(budget.saved_seconds))
+            }
+        };
+        let free_at = &mut self.free_at[own];
+        *free_at = (*free_at).max(now.saturating_sub(made_up_for)) + share;
+        (*free_at).max(now + least) - now
     }
 }
 
@@ -185,7 +241,7 @@ mod tests {
             row(AccessKind::Read, FittedOrder::Random, 16384, 1, 500.0),
             row(AccessKind::Write, FittedOrder::Sequential, 1 << 20, 1, 100.0),
         ];
-        FittedDevice { rows, is_direct: true }
+        FittedDevice { rows, is_direct: true, sync_seconds: None, budget: None }
     }
 
     fn milliseconds(action: AccessKind, order: FittedOrder, bytes: u64, depth: usize) -> f64 {
@@ -226,6 +282,37 @@ mod tests {
             [1000, 1000, 1000, 1333],
             "four gain a factor of three"
         );
+    }
+
+    /// A disk with 100 accesses a second, of which ten pass at once after a pause.
+    #[test]
+    fn a_budget_lets_a_burst_pass_and_then_waits() {
+        use AccessKind::{Read, Write};
+        let row = |action, order| FittedRow { action, order, bytes: 4096, depth: 1, per_second: 100.0 };
+        let budget = FittedBudget { saved_seconds: 0.1, access_seconds: 0.001, is_shared: false };
+        let rows = vec![
+            row(AccessKind::Read, FittedOrder::Sequential),
+            row(AccessKind::Read, FittedOrder::Random),
+            row(AccessKind::Write, FittedOrder::Sequential),
+        ];
+        let held = FittedDevice { rows, is_direct: true, sync_seconds: Some(0.06), budget: Some(budget) };
+        let ends = |budget: FittedBudget, kinds: &[AccessKind]| {
+            let mut state = FittedState::new(&FittedDevice { budget: Some(budget), ..held.clone() });
+            let mut now = 1_000_000_000;
+            let mut end = |kind: &AccessKind| {
+                now += state.serve(now, 1, *kind, 1 << 30, 4096).sum();
+                (now - 1_000_000_000) / 1_000_000
+            };
+            kinds.iter().map(&mut end).collect::<Vec<_>>()
+        };
+        assert_eq!(ends(budget, &[Read; 13]), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30]);
+        let pairs = [Read, Write].repeat(50);
+        assert_eq!(ends(budget, &pairs).last(), Some(&401), "each kind has its own 100 a second");
+        let shared = FittedBudget { is_shared: true, ..budget };
+        assert_eq!(ends(shared, &pairs).last(), Some(&900));
+        let mut state = FittedState::new(&held);
+        let syncs: Vec<_> = (0..4).map(|_| state.sync(1_000_000_000) / 1_000_000).collect();
+        assert_eq!(syncs, [1, 1, 50, 100], "50 ms each beside the page");
     }
 
     #[test]

@@ -38,7 +38,17 @@ pub fn run(invocation: &Invocation, args: &BenchDeviceArgs) -> Result<CommandOut
     let figures = measure_device(file.path(), args.size, time, &mut done).with_context(failed)?;
     if invocation.json {
         say::record("device_benchmark", serde_json::to_value(&figures)?);
-    } else if !figures.is_direct {
+        return Ok(CommandOutcome::Done);
+    }
+    if let Some(seconds) = figures.sync_seconds {
+        say!("{:<18}{:>10}{:>7}{:>14.0}", "append and sync", show::bytes(4096), 1, 1.0 / seconds.max(1e-9));
+    }
+    if let Some(budget) = figures.budget {
+        let own = if budget.is_shared { "" } else { ", for reads and for writes" };
+        say!("The system holds this disk to a rate{own}.");
+        say!("After a pause, accesses of {:.0} ms pass at once.", budget.saved_seconds * 1e3);
+    }
+    if !figures.is_direct {
         say!("The file system has no direct access: the page cache may have made reads faster.");
     }
     Ok(CommandOutcome::Done)
