@@ -31,6 +31,7 @@ from the page cache. The tmpfs is /dev/shm. Further measurements are not scenari
   streaming-publish, streaming-faults            a published disk over a slow line (bench/streaming.py)
   venti                                          blocks over Venti's protocol (bench/venti.py)
   web-page                                       the pages that a browser asks for (bench/web_page.py)
+  link-trees                                     the import of hard-linked trees (bench/link_trees.py)
   plan                                           predictions beside measurements (bench/planning.py)
   faults                                         the speed of the fault tests (bench/faults.py)
 
@@ -45,7 +46,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import before, faults, looking, machines, planning, reclaiming, rotating, streaming, upkeep, venti, web_page
+from bench import before, faults, link_trees, looking, machines, planning, reclaiming, rotating, streaming, upkeep, venti, web_page
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -138,6 +139,7 @@ def paired(program: str, data: Path, below: str, quick: bool) -> list[tuple[str,
         ("published disks", streaming.NAMES, streaming.Streaming(program, data / "streaming" / below, data / "days", quick)),
         ("blocks over Venti's protocol", venti.NAMES, venti.Venti(program, data / "venti" / below, quick)),
         ("the web page", web_page.NAMES, web_page.WebPage(program, data / "web-page" / below, quick)),
+        ("trees of hard links", link_trees.NAMES, link_trees.LinkTrees(program, data / "link-trees" / below, quick)),
         ("predictions", planning.NAMES, planning.Planning(program, data / "plan" / below, quick)),
     ]
 
@@ -146,7 +148,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + rotating.NAMES + machines.NAMES + streaming.NAMES + venti.NAMES + web_page.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + rotating.NAMES + machines.NAMES + streaming.NAMES + venti.NAMES + web_page.NAMES + link_trees.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -168,6 +170,7 @@ def parse() -> argparse.Namespace:
         print(f"  {', '.join(looking.LOOK)}: the cost of reading a past day")
         print(f"  {', '.join(venti.NAMES)}: blocks over Venti's protocol")
         print(f"  {', '.join(web_page.NAMES)}: the pages that a browser asks for")
+        print(f"  {', '.join(link_trees.NAMES)}: the import of trees of hard links, beside reading each inode once")
         print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside the predictions of `varve plan`")
         print(f"  {', '.join(machines.NAMES)}: disks over NBD, booted snapshots, running machines")
         print(f"  {', '.join(streaming.NAMES)}: published disks over a slow line")

@@ -48,6 +48,8 @@ pub use restore::{
 pub use source::excludes::{
     ExcludeRule, ExcludeRules, Excludes, ExcludesError, RuleOrigin, wrong_in_pattern,
 };
-pub use source::host_folder::{HostEntry, HostFile, HostFolder, HostIdentity};
+pub use source::host_folder::{
+    HostAttributes, HostEntry, HostFile, HostFolder, HostListing, HostState, HostStatus, ListedName,
+};
 pub use source::listed_paths::{ListedPaths, PathLeadsOut};
 pub use watch::Watch;

@@ -1,8 +1,18 @@
 //! Folders of hard-linked trees: rsnapshot, rsync with `--link-dest`, Back In Time and the like.
 //! Each folder in the given folder is a snapshot. A file that is a hard link to one of an earlier
-//! snapshot is not read again.
+//! snapshot is not opened again: one status shows that it is the same.
+//!
+//! ```text
+//! WalkAhead, on a thread ── LinkTree ── steps ──> LinkTrees::tree ──> Importer
+//!                              ├── several_names: the files that have two names in this tree
+//!                              └── SeenInodes: the attributes of the files of earlier trees
+//! ```
 
-use std::collections::BTreeSet;
+mod link_tree;
+mod seen_inodes;
+mod several_names;
+mod walk_ahead;
+
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -11,18 +21,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
-use varve_archive::folder::{
-    ContentSink, DescriptionError, FileContent, HostEntry, HostFolder, HostIdentity, TreeStep,
-};
-use varve_archive::{Node, NodeKind};
+use parking_lot::Mutex;
+use varve_archive::folder::DescriptionError;
 use varve_world::Timestamp;
 
+use self::link_tree::{LinkStep, LinkTree, SharedByTrees};
+use self::walk_ahead::WalkAhead;
 use crate::dated_name::time_in_name;
 use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
-use crate::seen_contents::ContentId;
-
-/// The deepest folder that is read.
-const DEPTH_MAX: usize = 4096;
 
 /// The origin of the times of snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +59,9 @@ pub struct LinkTrees {
     snapshots: Vec<ForeignSnapshot>,
     /// Names that are no snapshots.
     skipped: Vec<PathBuf>,
+    shared: Arc<SharedByTrees>,
+    /// The walk of the tree that will probably be requested next, and the tree's place.
+    next: Mutex<Option<(usize, WalkAhead<LinkStep>)>>,
 }
 
 impl LinkTrees {
@@ -118,7 +127,7 @@ impl LinkTrees {
         };
         let snapshots = found.iter().map(snapshot).collect();
         let folders = found.into_iter().map(|(_, path, _)| path).collect();
-        Ok(Self { kind, folders, snapshots, skipped })
+        Ok(Self { kind, folders, snapshots, skipped, shared: Arc::default(), next: Mutex::default() })
     }
 
     /// The names in the folder that are no snapshots.
@@ -132,6 +141,12 @@ impl LinkTrees {
     pub fn folder(&self, place: usize) -> Option<&Path> {
         self.folders.get(place).map(PathBuf::as_path)
     }
+
+    /// Begins to walk the tree at this place, if there is one.
+    fn start(&self, place: usize) -> Option<WalkAhead<LinkStep>> {
+        let (folder, shared) = (Arc::from(self.folder(place)?), Arc::clone(&self.shared));
+        Some(WalkAhead::start(move |stop| Ok(LinkTree::open(folder, shared, stop)?)))
+    }
 }
 
 impl ForeignArchive for LinkTrees {
@@ -144,154 +159,25 @@ impl ForeignArchive for LinkTrees {
     }
 
     fn tree(&self, place: usize) -> Result<Box<dyn ForeignTree + '_>, DescriptionError> {
-        let folder = self.folder(place).ok_or("there is no such snapshot")?;
-        let (root, node) = HostFolder::open(folder)?;
-        let several = files_with_several_names(&root)?;
-        Ok(Box::new(LinkTree {
-            folder: Arc::from(folder),
-            begin: Some((root, node)),
-            open: Vec::new(),
-            path: Vec::new(),
-            waiting: None,
-            several,
-            begun: BTreeSet::new(),
-        }))
+        let started = self.next.lock().take().filter(|(started, _)| *started == place);
+        let walk = started.map(|(_, walk)| walk).or_else(|| self.start(place));
+        let mut walk = walk.ok_or("there is no such snapshot")?;
+        walk.wait_until_open()?;
+        // Two walks at a time: one of them waits for the disk while the other one does not.
+        let next = place + 1;
+        *self.next.lock() = self.start(next).map(|walk| (next, walk));
+        Ok(Box::new(WalkedTree(walk)))
     }
 }
 
-/// The device and the inode of a file.
-type LinkedFileId = (u32, u32, u64);
+/// A tree that is walked on a thread of its own.
+struct WalkedTree(WalkAhead<LinkStep>);
 
-/// The files that have several names inside one snapshot. Most files of such a tree have several
-/// names, but in different snapshots.
-fn files_with_several_names(root: &HostFolder) -> io::Result<BTreeSet<LinkedFileId>> {
-    let mut seen: Vec<LinkedFileId> = Vec::new();
-    let mut open = vec![(None, root.names()?.into_iter())];
-    loop {
-        let depth = open.len();
-        let Some((folder, names)) = open.last_mut() else { break };
-        let Some(name) = names.next() else {
-            open.pop();
-            continue;
-        };
-        let folder: &HostFolder = folder.as_ref().unwrap_or(root);
-        // The walk that archives reports unreadable names.
-        let Ok(HostIdentity { kind, file_id: id, link_count }) = folder.identify(&name) else { continue };
-        if kind == Some(NodeKind::Folder) {
-            if depth < DEPTH_MAX
-                && let Ok(below) = folder.folder(&name)
-                && let Ok(names) = below.names()
-            {
-                open.push((Some(below), names.into_iter()));
-            }
-        } else if link_count > 1 {
-            seen.push(id);
-        }
-    }
-    seen.sort_unstable();
-    let several = seen.windows(2).filter_map(|pair| match pair {
-        [one, other] if one == other => Some(*one),
-        _ => None,
-    });
-    Ok(several.collect())
-}
-
-/// A walk over a snapshot.
-struct LinkTree {
-    folder: Arc<Path>,
-    begin: Option<(HostFolder, Node)>,
-    open: Vec<(HostFolder, std::vec::IntoIter<Vec<u8>>)>,
-    /// The names of the open folders below the root.
-    path: Vec<Vec<u8>>,
-    waiting: Option<TreeStep>,
-    several: BTreeSet<LinkedFileId>,
-    begun: BTreeSet<u64>,
-}
-
-impl LinkTree {
-    fn enter(&mut self, folder: HostFolder, mut node: Node) -> ForeignStep {
-        let names = folder.names().unwrap_or_else(|error| {
-            node.problem = Some(varve_archive::NodeProblem::Unreadable);
-            self.waiting = Some(TreeStep::Harmed { name: Vec::new(), error: error.into() });
-            Vec::new()
-        });
-        self.open.push((folder, names.into_iter()));
-        ForeignStep::Tree(TreeStep::Open(node))
-    }
-
-    fn step(&mut self, name: &[u8]) -> Result<ForeignStep, DescriptionError> {
-        let Some((folder, _)) = self.open.last() else { return Err("no folder is open".into()) };
-        let HostEntry { mut node, file_id } = folder.entry(name)?;
-        // The inode is that of the copy, and not of the archived file.
-        node.inode = 0;
-        if node.kind == NodeKind::Folder {
-            if self.open.len() >= DEPTH_MAX {
-                return Err("the folders are nested too deeply".into());
-            }
-            let below = folder.folder(name)?;
-            self.path.push(name.to_vec());
-            return Ok(self.enter(below, node));
-        }
-        if self.several.contains(&file_id) {
-            node.link_group = Some(file_id.2);
-            if !self.begun.insert(file_id.2) {
-                return Ok(ForeignStep::Tree(TreeStep::Link(node)));
-            }
-        }
-        if node.kind != NodeKind::File || node.size == 0 {
-            return Ok(ForeignStep::Tree(TreeStep::Entry(node)));
-        }
-        let id = content_id(file_id, &node);
-        let path = self.path.iter().cloned().chain([name.to_vec()]).collect();
-        let content = LinkedContent { folder: Arc::clone(&self.folder), path };
-        Ok(ForeignStep::File { node, id, content: Box::new(content) })
-    }
-}
-
-impl ForeignTree for LinkTree {
+impl ForeignTree for WalkedTree {
     fn next(&mut self, _: Option<&ForeignContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError> {
-        if let Some((folder, node)) = self.begin.take() {
-            let node = Node { inode: 0, ..node };
-            return Ok(Some(self.enter(folder, node)));
-        }
-        if let Some(step) = self.waiting.take() {
-            return Ok(Some(ForeignStep::Tree(step)));
-        }
-        let Some((_, names)) = self.open.last_mut() else { return Ok(None) };
-        let Some(name) = names.next() else {
-            self.open.pop();
-            self.path.pop();
-            return Ok(Some(ForeignStep::Tree(TreeStep::Close)));
-        };
-        let step = self.step(&name);
-        Ok(Some(step.unwrap_or_else(|error| ForeignStep::Tree(TreeStep::Lost { name, error }))))
+        Ok(self.0.next()?.map(LinkStep::into_foreign))
     }
 }
 
-/// The same inode with the same size and time has the same content.
-fn content_id((major, minor, inode): LinkedFileId, node: &Node) -> ContentId {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&major.to_le_bytes()).update(&minor.to_le_bytes()).update(&inode.to_le_bytes());
-    hasher.update(&node.size.to_le_bytes());
-    hasher.update(&node.mtime.seconds().to_le_bytes());
-    hasher.update(&node.mtime.subsecond_nanoseconds().to_le_bytes());
-    *hasher.finalize().as_bytes()
-}
-
-/// The content of a file, which is opened only when it is read, so that few files are open.
-struct LinkedContent {
-    folder: Arc<Path>,
-    /// The names from the root of the snapshot to the file.
-    path: Vec<Vec<u8>>,
-}
-
-impl FileContent for LinkedContent {
-    fn write_to(&mut self, into: &mut ContentSink<'_>) -> Result<(), DescriptionError> {
-        let (mut folder, _) = HostFolder::open(&self.folder)?;
-        let Some((name, folders)) = self.path.split_last() else { return Err("it has no name".into()) };
-        for name in folders {
-            folder = folder.folder(name)?;
-        }
-        folder.file(name)?.write_to(into)
-    }
-}
+#[cfg(test)]
+mod tests;

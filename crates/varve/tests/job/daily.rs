@@ -24,6 +24,28 @@ pub fn configure(sandbox: &Sandbox, rest: &str) {
 
 pub const HOME: &str = "[defaults]\nevery = \"day\"\n[source.home]\nfolder = \"home\"\n";
 
+/// Kills runs of the source `home` at moments from their begin to `longest`, each after a change of
+/// `changed`. Then runs once more, to the end. `VARVE_KILLS=1000` kills that many, instead of
+/// `usual`.
+pub fn kill_runs(sandbox: &Sandbox, changed: &Path, usual: u32, longest: Duration) {
+    let kills = std::env::var("VARVE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(usual);
+    for number in 0..kills {
+        fs::write(changed, noise(u64::from(number), 200_000)).unwrap();
+        let mut command = sandbox.command();
+        command.args(["run", "home", "--config", "varve.toml"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(longest * number / kills);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    // The job of a killed run ends by itself, and holds the lock until then.
+    let begun = Instant::now();
+    while daily(sandbox, &["run", "home"]).code != Some(0) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "a run is stuck");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Makes a sandbox with a folder and a configuration.
 pub fn home(rest: &str) -> Sandbox {
     let sandbox = Sandbox::encrypted();
@@ -240,23 +262,7 @@ fn a_killed_run_leaves_nothing_stuck() {
     let hook = |word: &str| format!("{{ run = [\"sh\", \"-c\", \"echo {word} >> {log}\"] }}");
     let hooks = format!("[source.home.hooks]\nbefore = {}\nalways = {}\n", hook("before"), hook("always"));
     configure(&sandbox, &format!("{HOME}{hooks}"));
-    // CI kills a few runs. `VARVE_KILLS=1000` kills that many.
-    let kills = std::env::var("VARVE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(40_u64);
-    for number in 0..kills {
-        fs::write(sandbox.path("home/letter"), noise(number, 200_000)).unwrap();
-        let mut command = sandbox.command();
-        command.args(["run", "home", "--config", "varve.toml"]).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        std::thread::sleep(Duration::from_micros(100_000 * number / kills));
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-    // The job of a killed run ends by itself, and holds the lock until then.
-    let begun = Instant::now();
-    while daily(&sandbox, &["run", "home"]).code != Some(0) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "a run is stuck");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    kill_runs(&sandbox, &sandbox.path("home/letter"), 40, Duration::from_millis(100));
     let words = fs::read_to_string(&log).unwrap();
     let last = words.lines().last().unwrap();
     assert_eq!(last, "always", "{words}");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::daily::{configure, daily, daily_ok, home, names};
+use crate::daily::{configure, daily, daily_ok, home, kill_runs, names};
 use crate::loop_device::{LoopDevice, LoopMount};
 use crate::sandbox::{Run, Sandbox, copy_folder, is_root, noise, tool};
 
@@ -123,21 +123,7 @@ fn a_view_that_a_killed_run_has_left_is_removed_by_the_next_one() {
 #[test]
 fn no_moment_of_a_kill_leaves_a_view() {
     let Some((sandbox, _disk)) = on_btrfs("") else { return };
-    let kills = std::env::var("VARVE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(12_u64);
-    for number in 0..kills {
-        fs::write(sandbox.path("disk/home/letter"), noise(number, 200_000)).unwrap();
-        let mut command = sandbox.command();
-        command.args(["run", "home", "--config", "varve.toml"]).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        std::thread::sleep(Duration::from_micros(200_000 * number / kills));
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-    let begun = Instant::now();
-    while daily(&sandbox, &["run", "home"]).code != Some(0) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "a run is stuck");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    kill_runs(&sandbox, &sandbox.path("disk/home/letter"), 12, Duration::from_millis(200));
     assert!(views(&sandbox.path("disk")).is_empty() && !sandbox.path("run-state/frozen.json").exists());
     sandbox.ok(["verify", "--data"]);
 }

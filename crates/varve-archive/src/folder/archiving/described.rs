@@ -339,7 +339,8 @@ impl TreeTaker<'_> {
     fn step(&mut self, step: TreeStep) -> Result<bool, ArchiveFolderError> {
         match step {
             TreeStep::Open(mut node) => {
-                let path = self.place(&node, NodeKind::Folder)?;
+                self.place(&node, NodeKind::Folder)?;
+                let path = self.path_of(&node.name);
                 if !tidy(&mut node) {
                     node.xattrs.clear();
                     self.lose(&path, StepError::Large.into());
@@ -353,16 +354,16 @@ impl TreeTaker<'_> {
                 return Ok(self.open.is_empty());
             }
             TreeStep::Entry(mut node) => {
-                let path = self.place(&node, node.kind)?;
+                self.place(&node, node.kind)?;
                 if !tidy(&mut node) {
-                    self.lose(&path, StepError::Large.into());
+                    self.lose(&self.path_of(&node.name), StepError::Large.into());
                     return Ok(false);
                 }
                 if node.content.is_none() && node.problem.is_none() {
                     node.size = 0;
                 }
                 if let Err(error) = node.check() {
-                    self.lose(&path, error.into());
+                    self.lose(&self.path_of(&node.name), error.into());
                     return Ok(false);
                 }
                 self.counts.unchanged_count += u64::from(node.content.is_some());
@@ -376,7 +377,8 @@ impl TreeTaker<'_> {
                 self.sequence.push(WalkEvent::Link(node));
             }
             TreeStep::File(mut node, content) => {
-                let path = self.place(&node, NodeKind::File)?;
+                self.place(&node, NodeKind::File)?;
+                let path = self.path_of(&node.name);
                 if !tidy(&mut node) {
                     self.lose(&path, StepError::Large.into());
                     return Ok(false);
@@ -408,21 +410,23 @@ impl TreeTaker<'_> {
         self.lost_count += 1;
     }
 
-    /// Checks the name and the place of a node, and returns its path.
-    fn place(&mut self, node: &Node, kind: NodeKind) -> Result<PathBuf, ArchiveFolderError> {
-        let Some(folder) = self.open.last_mut() else {
+    /// Checks the name and the place of a node.
+    fn place(&mut self, node: &Node, kind: NodeKind) -> Result<(), ArchiveFolderError> {
+        let Some(OpenTreeFolder { path, last }) = self.open.last_mut() else {
             let is_root = node.name.is_empty() && node.kind == NodeKind::Folder && kind == node.kind;
-            return if is_root { Ok(PathBuf::new()) } else { Err(StepError::Shape.into()) };
+            return if is_root { Ok(()) } else { Err(StepError::Shape.into()) };
         };
-        let (path, name) = (folder.path.clone(), node.name.clone());
-        if !is_component(&name) || node.kind != kind {
-            return Err(StepError::Name { path, name }.into());
+        let name = &node.name;
+        if !is_component(name) || node.kind != kind {
+            return Err(StepError::Name { path: path.clone(), name: name.clone() }.into());
         }
-        if name <= folder.last {
-            return Err(StepError::Order { path, name, last: folder.last.clone() }.into());
+        if name <= last {
+            return Err(
+                StepError::Order { path: path.clone(), name: name.clone(), last: last.clone() }.into()
+            );
         }
-        folder.last.clone_from(&name);
-        Ok(path.join_name(&name))
+        last.clone_from(name);
+        Ok(())
     }
 
     fn submit(&mut self) {

@@ -256,6 +256,16 @@ impl FolderNames {
         self.statuses.clear();
     }
 
+    /// All names, with their kinds and inodes as the folder reports them.
+    pub(crate) fn listed_names(&self) -> impl Iterator<Item = (&[u8], Option<NodeKind>, u64)> {
+        self.places.iter().map(|place| (name_at(&self.bytes, place), place.kind, place.inode))
+    }
+
+    /// The inode of the name at this place, as the folder reports it.
+    pub(crate) fn listed_inode(&self, place: usize) -> u64 {
+        self.places.get(place).map_or(0, |place| place.inode)
+    }
+
     /// Returns whether this name is present.
     pub(crate) fn contain(&self, name: &[u8]) -> bool {
         self.places.binary_search_by(|place| name_at(&self.bytes, place).cmp(name)).is_ok()
