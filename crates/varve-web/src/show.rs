@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
-use varve_archive::{Node, NodeKind};
 use varve_image::FileTime;
 use varve_world::Timestamp;
 
@@ -147,34 +146,6 @@ pub(crate) fn span(seconds: u64) -> String {
         172_800..63_072_000 => count(seconds / 86_400, "day"),
         _ => count(seconds / 31_536_000, "year"),
     }
-}
-
-/// The mode of a node as `ls -l` prints it.
-pub(crate) fn mode(node: &Node) -> String {
-    let kind = match node.kind {
-        NodeKind::File => '-',
-        NodeKind::Folder => 'd',
-        NodeKind::SymbolicLink => 'l',
-        NodeKind::CharacterDevice => 'c',
-        NodeKind::BlockDevice => 'b',
-        NodeKind::Fifo => 'p',
-        NodeKind::Socket => 's',
-    };
-    let mut text = String::from(kind);
-    for (shift, special, with, without) in
-        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
-    {
-        let bits = node.mode >> shift;
-        text.push(if bits & 4 != 0 { 'r' } else { '-' });
-        text.push(if bits & 2 != 0 { 'w' } else { '-' });
-        text.push(match (node.mode & special != 0, bits & 1 != 0) {
-            (true, true) => with,
-            (true, false) => without,
-            (false, true) => 'x',
-            (false, false) => '-',
-        });
-    }
-    text
 }
 
 #[cfg(test)]

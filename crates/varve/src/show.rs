@@ -133,34 +133,6 @@ pub fn terminal_width(output: &(impl IsTerminal + AsFd)) -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
-/// Formats the mode of a node as `ls -l` does.
-pub fn mode(node: &Node) -> String {
-    let kind = match node.kind {
-        NodeKind::File => '-',
-        NodeKind::Folder => 'd',
-        NodeKind::SymbolicLink => 'l',
-        NodeKind::CharacterDevice => 'c',
-        NodeKind::BlockDevice => 'b',
-        NodeKind::Fifo => 'p',
-        NodeKind::Socket => 's',
-    };
-    let mut text = String::from(kind);
-    for (shift, special, with, without) in
-        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
-    {
-        let bits = node.mode >> shift;
-        text.push(if bits & 4 != 0 { 'r' } else { '-' });
-        text.push(if bits & 2 != 0 { 'w' } else { '-' });
-        text.push(match (bits & 1 != 0, node.mode & special != 0) {
-            (true, true) => with,
-            (false, true) => without,
-            (true, false) => 'x',
-            (false, false) => '-',
-        });
-    }
-    text
-}
-
 /// Formats a line as `ls -l` does.
 pub fn long_line(node: &Node, path: &[u8]) -> String {
     let size = match node.device {
@@ -169,7 +141,7 @@ pub fn long_line(node: &Node, path: &[u8]) -> String {
     };
     let mut line = format!(
         "{} {:>5} {:>5} {size:>12} {} {}",
-        mode(node),
+        node.symbolic_mode(),
         node.uid,
         node.gid,
         moment::show_file_time(node.mtime),
@@ -249,17 +221,6 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(plain(text), shown);
-        }
-    }
-
-    #[test]
-    fn modes_look_as_in_ls() {
-        let mut node = Node::new(b"x".to_vec(), NodeKind::File);
-        for (bits, shown) in
-            [(0o755, "-rwxr-xr-x"), (0o4755, "-rwsr-xr-x"), (0o1644, "-rw-r--r-T"), (0, "----------")]
-        {
-            node.mode = bits;
-            assert_eq!(mode(&node), shown);
         }
     }
 }

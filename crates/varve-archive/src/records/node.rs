@@ -235,6 +235,35 @@ impl Node {
         }
     }
 
+    /// Formats the kind and the mode as `ls -l` does: `drwxr-x---`.
+    #[must_use]
+    pub fn symbolic_mode(&self) -> String {
+        let kind = match self.kind {
+            NodeKind::File => '-',
+            NodeKind::Folder => 'd',
+            NodeKind::SymbolicLink => 'l',
+            NodeKind::CharacterDevice => 'c',
+            NodeKind::BlockDevice => 'b',
+            NodeKind::Fifo => 'p',
+            NodeKind::Socket => 's',
+        };
+        let mut text = String::from(kind);
+        for (shift, special, with, without) in
+            [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+        {
+            let bits = self.mode >> shift;
+            text.push(if bits & 4 != 0 { 'r' } else { '-' });
+            text.push(if bits & 2 != 0 { 'w' } else { '-' });
+            text.push(match (bits & 1 != 0, self.mode & special != 0) {
+                (true, true) => with,
+                (false, true) => without,
+                (true, false) => 'x',
+                (false, false) => '-',
+            });
+        }
+        text
+    }
+
     /// Encodes the fields of the node, without their length.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -423,5 +452,23 @@ fn decode_xattr(field: &Field<'_>) -> Result<Xattr, FieldError> {
             Ok(Xattr { name: name.to_vec(), value: value.to_vec() })
         }
         _ => Err(field.unexpected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_look_as_in_ls() {
+        let mut node = Node::new(b"x".to_vec(), NodeKind::File);
+        for (bits, shown) in
+            [(0o755, "-rwxr-xr-x"), (0o4755, "-rwsr-xr-x"), (0o1644, "-rw-r--r-T"), (0, "----------")]
+        {
+            node.mode = bits;
+            assert_eq!(node.symbolic_mode(), shown);
+        }
+        node.kind = NodeKind::Folder;
+        assert_eq!(node.symbolic_mode(), "d---------");
     }
 }

@@ -343,7 +343,7 @@ fn file(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Result<
         facts.push(("Target", show::name(&node.target)));
     }
     facts.push(("Changed", show::file_time(node.mtime, zone)));
-    facts.push(("Mode", format!("{} ({:04o})", show::mode(node), node.mode)));
+    facts.push(("Mode", format!("{} ({:04o})", node.symbolic_mode(), node.mode)));
     facts.push(("Owner", format!("user {}, group {}", node.uid, node.gid)));
     if !node.xattrs.is_empty() {
         let names: Vec<_> = node.xattrs.iter().map(|xattr| show::name(&xattr.name)).collect();
