@@ -24,6 +24,7 @@ mod memory;
 mod placed;
 mod score;
 mod sha1;
+mod show_bytes;
 mod store;
 mod visible;
 
@@ -42,6 +43,7 @@ pub use placed::{
 };
 pub use score::{SCORE_BYTES_MAX, Score, ScoreFromSliceError};
 pub use sha1::SHA1_BYTES;
+pub use show_bytes::show_bytes;
 pub use store::{
     BLOCK_BYTES_MAX, Block, BlockName, BlockStore, ExpectedReads, GetError, PutError, PutHints, SyncError,
 };

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+pub(crate) use varve_block::show_bytes as bytes;
 use varve_image::FileTime;
 use varve_world::Timestamp;
 
@@ -66,24 +67,6 @@ pub(crate) fn path_of_link(link: &str) -> Vec<u8> {
 /// Text as a value in an address.
 pub(crate) fn query_value(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
-}
-
-/// A number of bytes: three digits and a binary unit.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut unit = 0;
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let mut value = count as f64;
-    while value >= 1000.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match (unit, value) {
-        (0, _) => format!("{count} B"),
-        (_, value) if value < 9.995 => format!("{value:.2} {}", UNITS[unit]),
-        (_, value) if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
-        (_, value) => format!("{value:.0} {}", UNITS[unit]),
-    }
 }
 
 /// A count with its noun: `1 file`, `2 files`, `1,234 files`.
@@ -182,7 +165,6 @@ mod tests {
     #[test]
     fn numbers_read_well() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!(bytes(1 << 20), "1.00 MiB");
         assert_eq!((count(1, "file"), count(2, "entry")), ("1 file".into(), "2 entries".into()));
         assert_eq!([119, 120, 7_200, 172_800].map(span), ["119 seconds", "2 minutes", "2 hours", "2 days"]);
     }

@@ -101,6 +101,32 @@ pub enum DecodeSnapshotError {
 has_kind!(DecodeSnapshotError: _ => Damage);
 
 impl Snapshot {
+    /// Makes a snapshot with these fields; all others are empty.
+    #[must_use]
+    pub fn new(id: SnapshotId, name: String, time: Timestamp, content: SnapshotContent) -> Self {
+        Self {
+            id,
+            name,
+            time,
+            content,
+            source: Vec::new(),
+            host: String::new(),
+            tags: Vec::new(),
+            size: 0,
+            file_count: 0,
+            problem_count: 0,
+            growth: None,
+            elapsed: 0,
+            machine: None,
+            holds: Vec::new(),
+            keep_until: None,
+            left_out: Vec::new(),
+            comment: String::new(),
+            file: None,
+            unknown: UnknownFields::default(),
+        }
+    }
+
     /// Returns the number of entries of an archived folder, without the folder itself; 0 for any
     /// other source.
     #[must_use]

@@ -9,7 +9,6 @@ use crate::catalog::snapshot_id::SnapshotId;
 use crate::catalog::snapshot_request::SnapshotRequest;
 use crate::folder::{ArchivedFolder, FolderCounts, LeftOutOfFolder};
 use crate::image::ArchivedImage;
-use crate::records::fields::UnknownFields;
 use crate::vac::ArchivedVac;
 
 /// An archived image or folder.
@@ -79,25 +78,17 @@ impl ArchivedSource {
         // files.
         let vac = self.vac.map(|vac| format!("vac={}", vac.score));
         Ok(Snapshot {
-            id,
-            name: request.name,
-            time: request.time.unwrap_or(began_at),
-            content: self.content,
             source: request.source,
             host: request.host,
             tags: request.tags.into_iter().chain(vac).collect(),
             size: self.size,
             file_count: self.file_count,
             problem_count: self.problem_count.saturating_add(request.problem_count),
-            growth: None,
-            elapsed: 0,
             machine: request.machine,
-            holds: Vec::new(),
-            keep_until: None,
             left_out: request.left_out,
             comment: request.comment,
             file: self.file,
-            unknown: UnknownFields::default(),
+            ..Snapshot::new(id, request.name, request.time.unwrap_or(began_at), self.content)
         })
     }
 }

@@ -146,7 +146,7 @@ fn safe_name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use varve_archive::{Node, NodeKind, SnapshotContent, SnapshotId, UnknownFields};
+    use varve_archive::{Node, NodeKind, SnapshotContent, SnapshotId};
 
     use super::*;
 
@@ -154,28 +154,8 @@ mod tests {
     const HOUR: i64 = DAY / 24;
 
     fn snapshot(number: u8, name: &str, time: i64) -> Snapshot {
-        let root = Box::new(Node::new(Vec::new(), NodeKind::Folder));
-        Snapshot {
-            id: SnapshotId([number; 16]),
-            name: name.into(),
-            time: Timestamp(time),
-            content: SnapshotContent::Folder(root),
-            source: Vec::new(),
-            host: String::new(),
-            tags: Vec::new(),
-            size: 0,
-            file_count: 0,
-            problem_count: 0,
-            left_out: Vec::new(),
-            growth: None,
-            elapsed: 0,
-            machine: None,
-            holds: Vec::new(),
-            keep_until: None,
-            comment: String::new(),
-            file: None,
-            unknown: UnknownFields::default(),
-        }
+        let root = SnapshotContent::Folder(Box::new(Node::new(Vec::new(), NodeKind::Folder)));
+        Snapshot::new(SnapshotId([number; 16]), name.into(), Timestamp(time), root)
     }
 
     /// A calendar with ten days in each month and ten months in each year.

@@ -124,33 +124,15 @@ pub(crate) fn chosen_year(request: &PageRequest) -> (i16, Option<i16>, Option<i1
 
 #[cfg(test)]
 mod tests {
-    use varve_archive::{Node, NodeKind, SnapshotContent, SnapshotId, UnknownFields};
+    use varve_archive::{Node, NodeKind, SnapshotContent, SnapshotId};
     use varve_world::Timestamp;
 
     use super::*;
 
     fn snapshot(day: i64, problem_count: u64) -> Snapshot {
-        Snapshot {
-            id: SnapshotId([0; 16]),
-            name: "home".into(),
-            time: Timestamp(day * 86_400_000_000_000 + 5),
-            content: SnapshotContent::Folder(Box::new(Node::new(Vec::new(), NodeKind::Folder))),
-            source: Vec::new(),
-            host: String::new(),
-            tags: Vec::new(),
-            size: 0,
-            file_count: 0,
-            problem_count,
-            left_out: Vec::new(),
-            growth: None,
-            elapsed: 0,
-            machine: None,
-            holds: Vec::new(),
-            keep_until: None,
-            comment: String::new(),
-            file: None,
-            unknown: UnknownFields::default(),
-        }
+        let time = Timestamp(day * 86_400_000_000_000 + 5);
+        let root = SnapshotContent::Folder(Box::new(Node::new(Vec::new(), NodeKind::Folder)));
+        Snapshot { problem_count, ..Snapshot::new(SnapshotId([0; 16]), "home".into(), time, root) }
     }
 
     #[test]

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use varve_archive::folder::{ListEvent, ListNext, StoredFiles, list};
 use varve_archive::{
-    Growth, IndexedPath, NameIndex, NamesUpdate, Node, OpenedSnapshot, Snapshot, SnapshotContent, SnapshotId,
-    UnknownFields,
+    IndexedPath, NameIndex, NamesUpdate, Node, OpenedSnapshot, Snapshot, SnapshotContent, SnapshotId,
 };
 use varve_world::Timestamp;
 
@@ -59,27 +58,9 @@ fn change(place: &Place, changed: &TreeChange) {
 }
 
 fn snapshot(number: u8, root: Node) -> Snapshot {
-    Snapshot {
-        id: SnapshotId([number; 16]),
-        name: "home".into(),
-        time: Timestamp(i64::from(number)),
-        content: SnapshotContent::Folder(Box::new(root)),
-        source: Vec::new(),
-        host: "web1".into(),
-        tags: Vec::new(),
-        size: 0,
-        file_count: 0,
-        problem_count: 0,
-        left_out: Vec::new(),
-        growth: None::<Growth>,
-        elapsed: 0,
-        machine: None,
-        holds: Vec::new(),
-        keep_until: None,
-        comment: String::new(),
-        file: None,
-        unknown: UnknownFields::default(),
-    }
+    let (id, time) = (SnapshotId([number; 16]), Timestamp(i64::from(number)));
+    let content = SnapshotContent::Folder(Box::new(root));
+    Snapshot { host: "web1".into(), ..Snapshot::new(id, "home".into(), time, content) }
 }
 
 fn opened<'p>(place: &'p Place, snapshot: &Snapshot) -> OpenedSnapshot<'p> {
