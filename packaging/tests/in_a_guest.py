@@ -14,27 +14,18 @@ it, two disks for archives, and the log of the console. The story:
 The processor is emulated, so nothing here depends on speed: each step waits for what it expects.
 """
 
-import codecs
-import io
 import re
-import shutil
-import socket
-import subprocess
 import sys
-import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+from emulated_debian import Guest, missing, prepare, step
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "guide" / "first-night.md"
 PARTS = Path(__file__).resolve().parent / "guest"
-# The time-out of each step, for an emulated processor on a busy machine.
-PATIENCE = 900.0
-DISK_MIB = 192
-STARTED = time.monotonic()
 # The guide says an address that nobody has. The guest has this one.
 HEARTBEAT = ("https://hc.example/ping/UUID", "http://127.0.0.1:8100/ping")
 UNIT = {
@@ -43,103 +34,6 @@ UNIT = {
     "take-mail@.service": "[Service]\nExecStart=/root/take mail\nStandardInput=socket\n",
     "take-heartbeat@.service": "[Service]\nExecStart=/root/take heartbeat\nStandardInput=socket\n",
 }
-
-
-def step(text: str) -> None:
-    print(f"{time.monotonic() - STARTED:5.0f} s  {text}", flush=True)
-
-
-class Guest:
-    """A machine in QEMU, used through its console."""
-
-    def __init__(self, folder: Path, now: str) -> None:
-        self.path = folder / "console"
-        self.path.unlink(missing_ok=True)
-        self.log = (folder / "console.log").open("ab")
-        drives = [("system.qcow2", "qcow2"), ("backup.raw", "raw"), ("copy.raw", "raw"), ("parts.tar", "raw")]
-        devices = [word for name, kind in drives for word in ("-drive", f"file={name},format={kind},if=virtio,cache=unsafe")]
-        self.process = subprocess.Popen(
-            ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc,accel=tcg", "-cpu", "max", "-m", "1024",
-             "-rtc", f"base={now}", "-chardev", "socket,id=console,path=console,server=on,wait=on", "-serial", "chardev:console",
-             *devices], cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
-        self.console = socket.socket(socket.AF_UNIX)
-        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.said = ""
-        begun = time.monotonic()
-        while True:
-            try:
-                self.console.connect(str(self.path))
-                break
-            except (FileNotFoundError, ConnectionRefusedError):
-                assert self.process.poll() is None and time.monotonic() - begun < 60, "QEMU does not start"
-                time.sleep(0.05)
-        self.console.settimeout(1)
-
-    def wait_for(self, text: str) -> str:
-        """Waits until the console has shown a text. Returns what came before it."""
-        begun = time.monotonic()
-        while text not in self.said:
-            assert time.monotonic() - begun < PATIENCE, f"the console does not show {text!r}:\n{self.said[-4000:]}"
-            try:
-                came = self.console.recv(65536)
-            except TimeoutError:
-                continue
-            assert came, f"the machine ended before it showed {text!r}:\n{self.said[-4000:]}"
-            self.log.write(came)
-            self.log.flush()
-            self.said += self.decoder.decode(came).replace("\r", "")
-        before, _, self.said = self.said.partition(text)
-        return before
-
-    def type(self, text: str) -> None:
-        self.console.sendall(text.encode() + b"\n")
-
-    def log_in(self) -> None:
-        self.wait_for("IS UP")
-        self.type("")
-        self.wait_for("login:")
-        self.type("root")
-        self.wait_for("# ")
-        # This shell neither edits lines nor shows a prompt.
-        self.type("stty -echo; exec env PS1= PS2= HOME=/root TERM=dumb sh")
-        self.type("printf '\\n%s-%s\\n' LOGGED IN")
-        self.wait_for("LOGGED-IN\n")
-
-    def run(self, command: str, status: int | None = 0) -> str:
-        """Runs a command of the shell. Returns its output with its messages."""
-        self.type(f"{{ {command}\n}} >/tmp/output 2>&1 </dev/null; printf '\\n%s-%s\\n' STATUS \"$?\"; cat /tmp/output; printf '%s-%s\\n' END OF")
-        found = int(self.wait_status())
-        output = self.wait_for("END-OF\n")
-        assert status is None or found == status, f"{command}: it ended with status {found}:\n{output}"
-        return output
-
-    def wait_status(self) -> str:
-        self.wait_for("STATUS-")
-        return self.wait_for("\n")
-
-    def until(self, condition: str) -> None:
-        """Waits until a condition of the shell holds."""
-        begun = time.monotonic()
-        while self.run(f"if {condition}\nthen echo holds; fi").strip() != "holds":
-            if time.monotonic() - begun > PATIENCE:
-                state = self.run("date; systemctl list-timers --all; journalctl -u varve.service -n 60 --no-pager; varve status; tail -n 40 /root/mails", None)
-                raise AssertionError(f"it did not come true: {condition}\n{state}")
-            time.sleep(0.5)
-
-    def set_clock(self, when: str) -> None:
-        self.run(f"date -u -s '{when}'")
-
-    def off(self) -> None:
-        self.type("systemctl poweroff")
-        self.process.wait(PATIENCE)
-        self.close()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.console.close()
-        self.log.close()
 
 
 # ---- the page
@@ -201,25 +95,6 @@ def answer_questions(guest: Guest, command: str, shown: list[str]) -> None:
 
 
 # ---- the story
-
-def prepare(folder: Path, deb: Path, disk: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("console.log", "system.qcow2"):
-        (folder / name).unlink(missing_ok=True)
-    create = ("qemu-img", "create", "-q", "-f")
-    subprocess.run([*create, "qcow2", "-F", "raw", "-b", disk, folder / "system.qcow2"], check=True)
-    for name in ("backup.raw", "copy.raw"):
-        (folder / name).unlink(missing_ok=True)
-        subprocess.run([*create, "raw", folder / name, f"{DISK_MIB}M"], check=True)
-    with tarfile.open(folder / "parts.tar", "w") as parts:
-        parts.add(deb, deb.name)
-        for part in PARTS.iterdir():
-            parts.add(part, part.name)
-        for name, text in UNIT.items():
-            header = tarfile.TarInfo(f"units/{name}")
-            header.size = len(text)
-            parts.addfile(header, io.BytesIO(text.encode()))
-
 
 def first_night(guest: Guest, deb: Path) -> None:
     step("the machine is up")
@@ -377,11 +252,10 @@ def purge(guest: Guest, deb: Path) -> None:
 
 def main() -> int:
     deb, disk, folder = (Path(name).resolve() for name in sys.argv[1:4])
-    missing = [name for name in ("qemu-system-x86_64", "qemu-img") if not shutil.which(name)]
-    if missing or not disk.is_file():
-        print(f"skipping: {', '.join(missing) or disk} is missing")
+    if absent := missing(disk):
+        print(f"skipping: {absent} is missing")
         return 0
-    prepare(folder, deb, disk)
+    prepare(folder, disk, [deb, *PARTS.iterdir()], {f"units/{name}": text for name, text in UNIT.items()})
     guest = Guest(folder, "2026-05-04T20:00:00")
     try:
         guest.log_in()

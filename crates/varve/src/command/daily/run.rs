@@ -455,6 +455,15 @@ impl DailyRun<'_> {
         let end = frozen.context("the source was not frozen");
         let end = end.and_then(|view| self.read_source(job, source, Some(&view)));
         let mut end = end.unwrap_or_else(|error| JobEnd::failed(with_causes(error.as_ref())));
+        // A view that was not whole to the end has caused the error or the gaps.
+        if matches!(end.outcome, CommandOutcome::Failed | CommandOutcome::Gaps)
+            && !end.is_postponed
+            && let Some(fault) = undo.iter().find_map(UndoStep::fault)
+        {
+            let earlier = end.message.take().map(|message| format!("; {message}")).unwrap_or_default();
+            let snapshot = end.snapshot.take();
+            end = JobEnd { snapshot, ..JobEnd::failed(format!("{fault}{earlier}")) };
+        }
         for step in undo {
             if let Err(error) = step.apply() {
                 let earlier = end.message.take().map(|message| format!("{message}; ")).unwrap_or_default();

@@ -40,6 +40,17 @@ impl UndoStep {
         .with_context(|| format!("the frozen view {} was not removed", self.place()))
     }
 
+    /// Returns the reason why the view is no longer whole: a snapshot volume has a limited room for
+    /// changes of its origin, and gives errors once it is used up.
+    #[must_use]
+    pub fn fault(&self) -> Option<&'static str> {
+        let Self::Volume(name) = self else { return None };
+        let shown = tool::run("lvs", ["--noheadings", "-o", "lv_attr", name]).ok()?;
+        has_overflowed(&shown).then_some(
+            "too much of the volume was changed while its frozen view was read: the room of the view was used up",
+        )
+    }
+
     fn place(&self) -> String {
         match self {
             Self::Subvolume(path) | Self::Mount(path) => path.display().to_string(),
@@ -101,9 +112,28 @@ fn remove_volume(name: &str) -> Result<()> {
     tool::run("lvremove", ["--yes", name]).map(drop)
 }
 
+/// Parses the attributes of a snapshot volume. The fifth letter is its state: `I` and `S` are those
+/// of an invalid one.
+fn has_overflowed(attributes: &str) -> bool {
+    matches!(attributes.trim().as_bytes().get(4), Some(b'I' | b'S'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_overflow_is_in_the_attributes() {
+        for (attributes, is_over) in [
+            ("  swi-I-s---\n", true),
+            ("swi-S-s---", true),
+            ("swi-a-s---", false),
+            ("Vwi-a-tz--", false),
+            ("", false),
+        ] {
+            assert_eq!(has_overflowed(attributes), is_over, "{attributes:?}");
+        }
+    }
 
     #[test]
     fn steps_come_back_as_they_were_noted_and_are_only_for_views() {
