@@ -21,14 +21,14 @@ def table(runs: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for run in sorted(runs, key=lambda run: (order(runs, run["device"]), *changed(run))):
         snapshots, restore, single = run["snapshots"], run["restore"], run["single_reads"]
-        by_many = run.get("restore_by_readers")
+        by_many = run["restore_by_readers"]
         # Caches and batches change nothing in the store.
         has_own_store = changed(run)[0] not in (2, 3)
         rows.append([
             f"`{run['device']}`", title(run), rate(snapshots) if has_own_store else "–", rate(restore), rate(by_many) if by_many else "–", number(restore["reads"] * run["scale"]),
             milliseconds(single), money(run),
         ])
-    return ["device", "", "snapshots, MB/s", "restore, MB/s", f"by {runs[0].get('readers', 32)} readers, MB/s", "reads of the restore", "single read, ms", "requests of the restore, $"], rows
+    return ["device", "", "snapshots, MB/s", "restore, MB/s", f"by {runs[0]['readers']} readers, MB/s", "reads of the restore", "single read, ms", "requests of the restore, $"], rows
 
 
 def order(runs: Sequence[Mapping[str, Any]], device: str) -> int:

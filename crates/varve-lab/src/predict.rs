@@ -49,6 +49,11 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "FOLDER")]
     memory: Option<PathBuf>,
 
+    /// Measure nothing: take the times on the disk and in memory from the output of this command
+    /// for the same blocks, and predict them for another device
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "rounds"])]
+    measured: Option<PathBuf>,
+
     /// The runs on the disk and in memory, of which the fastest count
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -66,6 +71,7 @@ pub(crate) struct Predict {
 /// run one task at a time.
 pub(crate) fn run(args: &Predict, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
     let device = device(&args.device)?;
+    let measured = args.measured.as_deref().map(earlier).transpose()?;
     let mut errors = Vec::new();
     for block_bytes in &args.block_sizes {
         for engine in [&[Engine::VENTI], &Engine::CHOICES[..]].concat() {
@@ -78,9 +84,17 @@ pub(crate) fn run(args: &Predict, done: &mut dyn FnMut(Value) -> Result<()>) -> 
                 seed: args.seed,
             };
             let (mut disk_times, mut processor_times) = (CaseTimes::new(), CaseTimes::new());
-            for _ in 0..args.rounds {
-                keep_fastest(&mut disk_times, on_disk(&args.folder, engine, &workload)?);
-                keep_fastest(&mut processor_times, in_memory(args, engine, &workload)?);
+            match &measured {
+                Some(measured) => {
+                    let steps = in_memory(args, engine, &workload)?;
+                    (disk_times, processor_times) = taken(measured, engine, *block_bytes, steps)?;
+                }
+                None => {
+                    for _ in 0..args.rounds {
+                        keep_fastest(&mut disk_times, on_disk(&args.folder, engine, &workload)?);
+                        keep_fastest(&mut processor_times, in_memory(args, engine, &workload)?);
+                    }
+                }
             }
             let predicted_times = on_device(&device, engine, &workload, &processor_times)?;
             for (case, CaseTime { nanoseconds: predicted, .. }) in predicted_times {
@@ -118,6 +132,40 @@ struct CaseTime {
 }
 
 type CaseTimes = BTreeMap<Case, CaseTime>;
+
+/// Reads the output of an earlier run.
+fn earlier(file: &Path) -> Result<Vec<Value>> {
+    let not_read = || format!("{} is no output of this command", file.display());
+    let text = std::fs::read_to_string(file).with_context(not_read)?;
+    text.lines().map(|line| serde_json::from_str(line).with_context(not_read)).collect()
+}
+
+/// Returns the times of an earlier run on the disk and in memory, with the numbers of steps of
+/// another one.
+fn taken(
+    earlier: &[Value],
+    engine: Engine,
+    block_bytes: u64,
+    steps: CaseTimes,
+) -> Result<(CaseTimes, CaseTimes)> {
+    let (mut disk_times, mut processor_times) = (CaseTimes::new(), CaseTimes::new());
+    for (case, CaseTime { steps, .. }) in steps {
+        let fits = |found: &&Value| {
+            found["engine"] == engine.name()
+                && found["block_bytes"] == block_bytes
+                && found["case"] == json!(case)
+        };
+        let found = earlier.iter().find(fits);
+        let time = |key: &str| {
+            let nanoseconds = found.and_then(|found| found[key].as_u64());
+            let missing = || format!("the earlier run has no {case:?} of {block_bytes} bytes");
+            Ok::<_, anyhow::Error>(CaseTime { nanoseconds: nanoseconds.with_context(missing)?, steps })
+        };
+        disk_times.insert(case, time("measured_nanoseconds")?);
+        processor_times.insert(case, time("processor_nanoseconds")?);
+    }
+    Ok((disk_times, processor_times))
+}
 
 /// Returns the error of a prediction in percent of the measurement.
 #[expect(clippy::cast_precision_loss, reason = "errors are shown with few digits")]
@@ -245,6 +293,18 @@ mod tests {
             assert!((case["error_percent"].as_f64().unwrap() - error).abs() < 1e-6, "{case}");
         }
         assert_eq!(found[30]["cases"], 30);
+
+        let earlier = folder.path().join("earlier.json");
+        std::fs::write(&earlier, found.iter().map(|value| format!("{value}\n")).collect::<String>()).unwrap();
+        let again = ["--block-size", "4096", "--blocks", "300", "--sample", "20", "--measured"];
+        let args = Line::parse_from(line.iter().chain(&again).chain(&[earlier.to_str().unwrap()])).args;
+        let mut predicted = Vec::new();
+        run(&args, &mut |value| {
+            predicted.push(value);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(predicted, found, "the same times and the same device give the same predictions");
         assert!((percent_between(150, 100) - 50.0).abs() < 1e-9);
     }
 }

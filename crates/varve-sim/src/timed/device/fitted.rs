@@ -70,6 +70,12 @@ impl FittedDevice {
         sizes.chain(rates).chain(syncs).chain(budgets).collect()
     }
 
+    /// Returns the largest measured rate of transfers in order, in bytes a second.
+    fn rate(&self, kind: AccessKind) -> f64 {
+        let rows = self.rows.iter().filter(|row| (row.action, row.order) == (kind, FittedOrder::Sequential));
+        rows.map(|row| float(row.bytes) * row.per_second).fold(1.0, f64::max)
+    }
+
     /// Returns the seconds of a sync beside those of writing its data.
     fn seconds_of_sync(&self) -> f64 {
         let written = self.alone(AccessKind::Write, FittedOrder::Sequential, PAGE_BYTES);
@@ -165,14 +171,16 @@ fn between(at: f64, mut points: Vec<(f64, f64)>) -> f64 {
 pub(in crate::timed) struct FittedState {
     device: FittedDevice,
     head: Option<u64>,
-    /// The moments at which the parts of the device that accesses share have ended their work: one
-    /// for reads, and one for writes. Without budgets, all accesses share the first one.
-    free_at: [u64; 2],
+    /// The moment at which the part of the device that all accesses share has ended its work.
+    shared_free_at: u64,
+    /// The moments at which the budgets are even again, for reads and for writes: those of accesses
+    /// and of bytes. A shared budget is the first one.
+    budgets: [[u64; 2]; 2],
 }
 
 impl FittedState {
     pub(in crate::timed) fn new(device: &FittedDevice) -> Self {
-        Self { device: device.clone(), head: None, free_at: [0; 2] }
+        Self { device: device.clone(), head: None, shared_free_at: 0, budgets: [[0; 2]; 2] }
     }
 
     pub(in crate::timed) fn depth_max(&self) -> usize {
@@ -195,34 +203,47 @@ impl FittedState {
         let order = if goes_on { FittedOrder::Sequential } else { FittedOrder::Random };
         let in_order = self.device.alone(kind, FittedOrder::Sequential, bytes);
         // An access takes the time that it takes alone, and longer if others are before it.
-        let share = nanoseconds(self.device.seconds(kind, order, bytes, in_flight));
         let alone = nanoseconds(self.device.alone(kind, order, bytes));
-        let all = self.pass(now, kind, alone, share);
+        let all = match self.device.budget {
+            Some(budget) => self.pass(budget, now, kind, alone, bytes),
+            None => {
+                let share = nanoseconds(self.device.seconds(kind, order, bytes, in_flight));
+                self.shared_free_at = self.shared_free_at.max(now) + share;
+                (now + alone).max(self.shared_free_at) - now
+            }
+        };
         let transfer = nanoseconds(in_order).min(all);
         ServiceTime { positioning: all - transfer, transfer }
     }
 
     /// Performs what a sync needs beside the writing of its data. Returns its nanoseconds.
     pub(in crate::timed) fn sync(&mut self, now: u64) -> u64 {
-        match nanoseconds(self.device.seconds_of_sync()) {
-            0 => 0,
-            needed => self.pass(now, AccessKind::Write, needed, needed),
+        let needed = nanoseconds(self.device.seconds_of_sync());
+        match self.device.budget {
+            Some(budget) if needed > 0 => self.pass(budget, now, AccessKind::Write, needed, 0),
+            _ => needed,
         }
     }
 
-    /// Lets an access pass that takes `alone` nanoseconds on a device without other accesses, and
-    /// `share` of the part that it shares with others. Returns the nanoseconds until its end.
-    fn pass(&mut self, now: u64, kind: AccessKind, alone: u64, share: u64) -> u64 {
-        let (own, least, made_up_for) = match self.device.budget {
-            None => (0, alone, 0),
-            Some(budget) => {
-                let own = usize::from(!budget.is_shared && kind == AccessKind::Write);
-                (own, nanoseconds(budget.access_seconds).min(alone), nanoseconds(budget.saved_seconds))
-            }
+    /// Lets an access pass that takes `alone` nanoseconds if there are many in a row. Systems count
+    /// accesses and bytes by themselves, and an access waits for both. Returns the nanoseconds
+    /// until its end.
+    fn pass(&mut self, budget: FittedBudget, now: u64, kind: AccessKind, alone: u64, bytes: u64) -> u64 {
+        let of_bytes = float(bytes) / self.device.rate(kind);
+        let of_bytes = nanoseconds(of_bytes).min(alone);
+        // A long access takes its bytes' time only.
+        let of_access = match bytes {
+            0 => alone,
+            _ => alone.min(nanoseconds(self.device.alone(kind, FittedOrder::Random, PAGE_BYTES))),
         };
-        let free_at = &mut self.free_at[own];
-        *free_at = (*free_at).max(now.saturating_sub(made_up_for)) + share;
-        (*free_at).max(now + least) - now
+        let own = usize::from(!budget.is_shared && kind == AccessKind::Write);
+        let earliest = now.saturating_sub(nanoseconds(budget.saved_seconds));
+        let mut end = now + nanoseconds(budget.access_seconds).min(alone);
+        for (even_at, needed) in self.budgets[own].iter_mut().zip([of_access, of_bytes]) {
+            *even_at = (*even_at).max(earliest) + needed;
+            end = end.max(*even_at);
+        }
+        end - now
     }
 }
 
@@ -313,6 +334,8 @@ mod tests {
         let mut state = FittedState::new(&held);
         let syncs: Vec<_> = (0..4).map(|_| state.sync(1_000_000_000) / 1_000_000).collect();
         assert_eq!(syncs, [1, 1, 50, 100], "50 ms each beside the page");
+        let large = state.serve(1_000_000_000, 1, Write, 0, 4096).sum() / 1_000_000;
+        assert_eq!(large, 110, "it waits for its turn among the accesses");
     }
 
     #[test]
