@@ -455,8 +455,9 @@ impl DailyRun<'_> {
         let end = frozen.context("the source was not frozen");
         let end = end.and_then(|view| self.read_source(job, source, Some(&view)));
         let mut end = end.unwrap_or_else(|error| JobEnd::failed(with_causes(error.as_ref())));
-        // A view that was not whole to the end has caused the error or the gaps.
-        if matches!(end.outcome, CommandOutcome::Failed | CommandOutcome::Gaps)
+        // A view that was not whole to the end has caused the error or the gaps. A file system may
+        // show fewer names in place of an error, so nothing is believed of such a view.
+        if matches!(end.outcome, CommandOutcome::Done | CommandOutcome::Failed | CommandOutcome::Gaps)
             && !end.is_postponed
             && let Some(fault) = undo.iter().find_map(UndoStep::fault)
         {
