@@ -44,7 +44,7 @@ const MEMORY_SHARE: u64 = 8;
 const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 4 << 30];
 
 /// The caches of the store if only the web page is served. Its index of names needs the memory.
-const PAGE_CACHE_BYTES: u64 = 48 << 20;
+const PAGE_CACHE_BYTES: u64 = 32 << 20;
 
 /// The notation of times in the front ends.
 pub(super) const MOMENTS: TimeText = TimeText { parse_last: moment::parse_last, show: moment::show };
