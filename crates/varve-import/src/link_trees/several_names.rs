@@ -31,7 +31,8 @@ pub(super) fn files_with_several_names(
     stop: &StopSign,
 ) -> io::Result<Option<BTreeSet<LinkedFileId>>> {
     let mut seen: Vec<LinkedFileId> = Vec::new();
-    let mut open = vec![(None, below(root, inodes_from, &mut seen)?.into_iter())];
+    let Some(names) = below(root, inodes_from, &mut seen)? else { return Ok(None) };
+    let mut open = vec![(None, names.into_iter())];
     loop {
         if stop.is_set() {
             return Ok(Some(BTreeSet::new()));
@@ -42,13 +43,13 @@ pub(super) fn files_with_several_names(
             open.pop();
             continue;
         };
-        let Some(name) = name else { return Ok(None) };
         let folder: &HostFolder = folder.as_ref().unwrap_or(root);
         // The walk that archives reports unreadable folders.
         if depth < DEPTH_MAX
             && let Ok(folder) = folder.folder(&name)
             && let Ok(names) = below(&folder, inodes_from, &mut seen)
         {
+            let Some(names) = names else { return Ok(None) };
             open.push((Some(folder), names.into_iter()));
         }
     }
@@ -60,20 +61,20 @@ pub(super) fn files_with_several_names(
     Ok(Some(several.collect()))
 }
 
-/// Adds the files of a folder to `seen`. Returns the names of the folders in it, or `None` in their
-/// place if the listing reports another inode than the status.
+/// Adds the files of a folder to `seen`. Returns the names of the folders in it; `None` if the
+/// listing reports another inode than the status.
 fn below(
     folder: &HostFolder,
     inodes_from: InodesFrom,
     seen: &mut Vec<LinkedFileId>,
-) -> io::Result<Vec<Option<Vec<u8>>>> {
+) -> io::Result<Option<Vec<Vec<u8>>>> {
     let mut folders = Vec::new();
     let listing = folder.list()?;
     let (major, minor, _) = folder.status()?.file_id();
     let mut is_compared = false;
     for ListedName { name, kind, inode } in listing.listed() {
         if kind == Some(NodeKind::Folder) {
-            folders.push(Some(name.to_vec()));
+            folders.push(name.to_vec());
             continue;
         }
         if kind.is_some() && is_compared && inodes_from == InodesFrom::Listings {
@@ -82,16 +83,16 @@ fn below(
         }
         let Ok(status) = folder.status_of(name) else { continue };
         if status.kind() == Some(NodeKind::Folder) {
-            folders.push(Some(name.to_vec()));
+            folders.push(name.to_vec());
             continue;
         }
         if inodes_from == InodesFrom::Listings && status.file_id() != (major, minor, inode) {
-            return Ok(vec![None]);
+            return Ok(None);
         }
         is_compared = true;
         if status.link_count() > 1 {
             seen.push(status.file_id());
         }
     }
-    Ok(folders)
+    Ok(Some(folders))
 }
