@@ -107,14 +107,19 @@ def making(system: System, image: Path) -> Iterator[Root]:
 
 def install_base(root: Root, system: System) -> None:
     command(["debootstrap", "--variant=minbase", system.suite, root.root], root.log)
-    for path in Path("/etc/apt/apt.conf.d").iterdir():
-        # The others run programs that are missing there, or remove the downloaded packages.
-        if not any(word in path.name for word in ("docker", "packagekit", "appstream")):
-            shutil.copy(path, root.root / "etc/apt/apt.conf.d")
+    copy_apt_settings(root.root)
     root.write("etc/dpkg/dpkg.cfg.d/fast", "force-unsafe-io\n")
     root.write("etc/fstab", f"LABEL=disk / {system.file_system} rw,relatime 0 1\n")
     root.write("etc/hostname", "disk\n")
     root.write("usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n", mode=0o755)
+
+
+def copy_apt_settings(root: Path) -> None:
+    """Gives a Debian the settings of apt on this machine, without which it may reach no packages."""
+    for path in Path("/etc/apt/apt.conf.d").iterdir():
+        # The others run programs that are missing there, or remove the downloaded packages.
+        if not any(word in path.name for word in ("docker", "packagekit", "appstream")):
+            shutil.copy(path, root / "etc/apt/apt.conf.d")
 
 
 def make_bootable(root: Root) -> None:
