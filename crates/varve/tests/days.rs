@@ -25,6 +25,7 @@ use guest::Guest;
 use loop_device::{LoopDevice, LoopMount};
 use mount_point::{Mount, can_mount};
 use qemu::tool;
+use rustix::process::{Pid, Signal, kill_process};
 use sandbox::Sandbox;
 use serde_json::Value;
 
@@ -327,7 +328,7 @@ impl Server {
     }
 
     fn end(mut self) {
-        tool("kill", &["-TERM", &self.child.id().to_string()]);
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 }

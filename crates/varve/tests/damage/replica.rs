@@ -10,6 +10,8 @@ use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::sandbox::{Run, Sandbox, copy_folder, manifest, noise, sample_folder};
 
 /// A store with a snapshot of a folder and one of an image, and its replica.
@@ -540,7 +542,7 @@ fn a_signal_ends_the_waiting_for_another_try() {
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("will try again")), "it is patient");
-    sandbox::tool("kill", ["-TERM", &child.id().to_string()]);
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     #[expect(clippy::disallowed_methods, reason = "how long a signal takes is measured by the clock")]
     let begun = std::time::Instant::now();
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -12,6 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::sandbox::{Sandbox, has, noise, sample_folder, sparse_image, write_at};
 
 /// The program as a server, which is killed when the value is dropped.
@@ -37,8 +39,7 @@ impl Server {
 
     /// Ends the server with SIGTERM.
     fn end(mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 }

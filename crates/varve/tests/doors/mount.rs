@@ -10,6 +10,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
+
 use crate::mount_point::{Mount, can_mount, is_mounted, wait_until};
 use crate::sandbox::{Sandbox, has, is_root, manifest, noise, sample_folder, sparse_image, tool, write_at};
 
@@ -525,7 +527,7 @@ fn somebody_who_works_in_it_does_not_keep_it() {
     let mount = mounted(&sandbox, &[]);
     let open = File::open(mount.path("latest/home/letter.txt")).unwrap();
     // The signal comes twice, as when a whole process group is ended.
-    mount.running.signal("-TERM");
+    mount.running.signal(Signal::TERM);
     mount.end("-TERM");
     drop(open);
 

@@ -15,6 +15,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::sandbox::{Sandbox, noise};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, Score, with_causes};
 use varve_remote::{VentiOptions, VentiStore};
@@ -50,8 +52,7 @@ impl Server {
 
     /// Sends SIGTERM to the server, and waits until it has ended.
     fn end(mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 }

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::sandbox::{Sandbox, noise, sparse_image, write_at};
 use serde_json::Value;
 use varve_archive::image::ServedImage;
@@ -68,7 +70,7 @@ impl Server {
 
     /// Sends SIGTERM to the server, and waits until it has ended.
     fn end(mut self) {
-        tool("kill", &["-TERM", &self.child.id().to_string()]);
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 }

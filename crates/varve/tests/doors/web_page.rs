@@ -12,6 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::sandbox::{Sandbox, has, noise, sample_folder, sparse_image, tool, write_at};
 
 /// The program as a server of the page, which is killed when the value is dropped.
@@ -303,8 +305,7 @@ fn a_signal_makes_a_new_link_and_a_password_works_too() {
     assert_eq!(make("other"), Some(1), "the file exists");
     let mut page = Page::start(&sandbox, &["--http-password", &file]);
     page.log_in();
-    let pid = page.child.id().to_string();
-    assert!(Command::new("kill").args(["-USR1", &pid]).status().unwrap().success());
+    kill_process(Pid::from_child(&page.child), Signal::USR1).unwrap();
     page.key = key_in(&line(&mut page.output));
     page.log_in();
     let log_in = |password: &str| {

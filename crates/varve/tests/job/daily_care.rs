@@ -8,6 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::daily::{HOME, broken, configure, daily, daily_ok, home, names, run_log, take_days_ago};
 use crate::sandbox::{Run, is_root, noise, tool};
 
@@ -115,11 +117,7 @@ fn a_watching_run_does_what_becomes_due_until_it_is_interrupted() {
     std::thread::sleep(Duration::from_millis(1_500));
     configure(&sandbox, "[source.letters]\nfolder = \"home\"\nevery = \"day\"\n");
     wait(&|| names(&sandbox) == ["letters"], "the look after the change");
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(),
-        rustix::process::Signal::TERM,
-    )
-    .unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert_ne!(child.wait().unwrap().code(), Some(0));
 }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::daily::{configure, daily, daily_ok, home, kill_runs, names};
 use crate::loop_device::{LoopDevice, LoopMount};
 use crate::sandbox::{Run, Sandbox, copy_folder, is_root, noise, tool};
@@ -99,7 +101,8 @@ fn a_view_that_a_killed_run_has_left_is_removed_by_the_next_one() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        tool("kill", ["-9", fs::read_to_string(&made).unwrap().trim()]);
+        let freezing = Pid::from_raw(fs::read_to_string(&made).unwrap().trim().parse().unwrap()).unwrap();
+        kill_process(freezing, Signal::KILL).unwrap();
         fs::remove_file(&made).unwrap();
         assert_eq!(views(&sandbox.path("disk")).len(), 1);
         assert!(sandbox.path("run-state/frozen.json").exists());

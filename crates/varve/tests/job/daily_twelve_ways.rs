@@ -11,7 +11,7 @@ use std::process::Command;
 
 use crate::daily_sinks::{MailSink, WebSink};
 use crate::moved_clock::MovedClock;
-use crate::sandbox::{Run, Sandbox, is_root, noise, tool, write_secret};
+use crate::sandbox::{Run, Sandbox, is_root, noise, write_secret};
 
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
@@ -392,7 +392,7 @@ fn twelve_ways_to_stop_are_named_told_and_mended() {
             fs::write(&locked, "x").unwrap();
             if is_root() {
                 m.is_nobody = true;
-                tool("chown", ["-R", &format!("{NOBODY}:{NOBODY}"), m.sandbox.path("").to_str().unwrap()]);
+                m.sandbox.give_to(NOBODY);
                 std::os::unix::fs::chown(&locked, Some(0), Some(0)).unwrap();
             }
             fs::set_permissions(&locked, fs::Permissions::from_mode(if is_root() { 0o600 } else { 0 }))

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::chattr::{Unlocked, chattr, letters};
 use crate::sandbox::{Run, Sandbox, copy_folder, json_lines, manifest, noise, sample_folder, tool, write_at};
 
@@ -317,7 +319,7 @@ fn a_restore_that_is_killed_is_continued() {
     }
     sandbox.ok(["snapshot", "work"]);
     let wanted = manifest(&sandbox.path("work"));
-    for signal in ["TERM", "KILL"] {
+    for signal in [Signal::TERM, Signal::KILL] {
         let mut ended = 0;
         for tries in 1..40 {
             let child = sandbox
@@ -329,11 +331,7 @@ fn a_restore_that_is_killed_is_continued() {
                 .unwrap();
             #[expect(clippy::disallowed_methods, reason = "another program is given time")]
             std::thread::sleep(Duration::from_millis(20 * tries));
-            let _ = std::process::Command::new("kill")
-                .arg(format!("-{signal}"))
-                .arg(child.id().to_string())
-                .stderr(Stdio::null())
-                .status();
+            let _ = kill_process(Pid::from_child(&child), signal);
             let run = Run::new(child.wait_with_output().unwrap());
             if run.code == Some(0) {
                 break;
@@ -344,7 +342,7 @@ fn a_restore_that_is_killed_is_continued() {
                 assert_eq!(manifest(&sandbox.path("out")), wanted, "it has its name only when it is whole");
                 break;
             }
-            if signal == "TERM" && run.code == Some(130) {
+            if signal == Signal::TERM && run.code == Some(130) {
                 assert!(
                     run.stderr.contains("out.varve-partial-0, and the same command continues"),
                     "{}",
@@ -353,7 +351,7 @@ fn a_restore_that_is_killed_is_continued() {
             }
         }
         sandbox.run(["restore", "work", "out"]);
-        assert_eq!(manifest(&sandbox.path("out")), wanted, "{signal}, after {ended} ends");
+        assert_eq!(manifest(&sandbox.path("out")), wanted, "{signal:?}, after {ended} ends");
         let left: Vec<_> = fs::read_dir(sandbox.path(""))
             .unwrap()
             .map(|left| left.unwrap().file_name())

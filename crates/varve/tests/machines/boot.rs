@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::loop_device::LoopMount;
 use crate::sandbox::{self, Run, Sandbox};
 use crate::small_guest::{Says, bootable};
@@ -325,8 +327,10 @@ fn a_machine_ends_with_the_program() {
         return;
     }
     let sandbox = archived("?", Says::Nowhere);
-    for signal in ["-TERM", "-INT", "-KILL"] {
-        if signal == "-KILL" && !has(&["setpriv"], "a_machine_ends_with_the_program, when that is killed") {
+    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
+        if signal == Signal::KILL
+            && !has(&["setpriv"], "a_machine_ends_with_the_program, when that is killed")
+        {
             continue;
         }
         let mut program = command(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "600"])
@@ -337,11 +341,11 @@ fn a_machine_ends_with_the_program() {
         let emulator = || children(program.id()).into_iter().find(|id| is_running(*id, QEMU));
         wait_until("the machine runs", || emulator().is_some());
         let emulator = emulator().unwrap();
-        assert!(Command::new("kill").args([signal, &program.id().to_string()]).status().unwrap().success());
+        kill_process(Pid::from_child(&program), signal).unwrap();
         program.wait().unwrap();
         wait_until("the machine has ended, too", || !is_running(emulator, QEMU));
         let left = fs::read_dir(sandbox.path("tmp")).unwrap().count();
-        assert_eq!(left, usize::from(signal == "-KILL"), "{signal} leaves something behind");
+        assert_eq!(left, usize::from(signal == Signal::KILL), "{signal:?} leaves something behind");
     }
     // The next run removes the files that the killed one left.
     boot(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "1"]);
@@ -383,7 +387,7 @@ fn a_machine_whose_writes_find_no_room_waits_until_there_is_some() {
     assert!(used() <= ROOM_BYTES);
     assert!(mount("remount,size=8m"));
     wait_until("the machine goes on", || used() > ROOM_BYTES);
-    qemu::tool("kill", &["-TERM", &shown.0.id().to_string()]);
+    kill_process(Pid::from_child(&shown.0), Signal::TERM).unwrap();
     assert_eq!(shown.0.wait().unwrap().code(), Some(0));
     // The first start was still under way.
     comes_up(&sandbox, &["--keep", &kept, "--no-kvm", "--check", "START 2 IS UP", "--timeout", "120"]);
@@ -415,7 +419,7 @@ fn its_screen_is_shown_with_vnc() {
     let mut banner = [0; 12];
     screen.read_exact(&mut banner).unwrap();
     assert_eq!(&banner[..7], b"RFB 003");
-    assert!(Command::new("kill").args(["-TERM", &shown.0.id().to_string()]).status().unwrap().success());
+    kill_process(Pid::from_child(&shown.0), Signal::TERM).unwrap();
     assert_eq!(shown.0.wait().unwrap().code(), Some(0));
     assert_eq!(fs::read_dir(sandbox.path("tmp")).unwrap().count(), 0, "nothing is left behind");
 }

@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::qemu::{Machine, has, tool, wait_for};
 use crate::sandbox::Sandbox;
 use serde_json::{Value, json};
@@ -309,7 +311,8 @@ fn a_night_that_is_interrupted_or_has_no_room_leaves_everything_as_it_was() {
     let sandbox = Sandbox::encrypted();
     let mut machine = machine_after_a_night(&sandbox);
     for more in [&[][..], &["--reread"]] {
-        let interrupt = |run: &mut std::process::Child| drop(tool("kill", &["-INT", &run.id().to_string()]));
+        let interrupt =
+            |run: &mut std::process::Child| kill_process(Pid::from_child(run), Signal::INT).unwrap();
         assert_eq!(cut_short(&sandbox, &mut machine, more, interrupt).code(), Some(130));
         assert_eq!((machine.parts(), machine.records().map(|records| records.len())), (0, [1, 1]));
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use varve_archive::image::ServedImage;
 use varve_machine::{NbdDisk, NbdDiskOptions};
 
@@ -132,7 +133,7 @@ impl Attached {
 
     /// Ends it, and returns its summary.
     fn end(mut self) -> String {
-        tool("kill", ["-TERM", &self.child.id().to_string()]);
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{}", self.complaints());
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();
@@ -311,7 +312,7 @@ fn a_killed_reader_leaves_a_good_cache() {
     let mut second = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(second.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().starts_with("serving at ")));
-    tool("kill", ["-TERM", &second.id().to_string()]);
+    kill_process(Pid::from_child(&second), Signal::TERM).unwrap();
     let said = String::from_utf8(second.wait_with_output().unwrap().stderr).unwrap();
     assert!(said.contains("used by another process"), "{said}");
     first.end();

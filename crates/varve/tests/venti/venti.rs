@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::mount_point::{Mount, PATIENCE, can_mount, wait_until};
 use crate::sandbox::{Sandbox, has, manifest, noise, sample_folder, sparse_image, write_at};
 use crate::venti_server::strange::Strange;
@@ -71,8 +73,8 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     let order = ["--order", "permuted", "--action", "read", "--count", "500"];
     at(&sandbox, server.address(), &[&["bench", "venti", server.address()], &order[..]].concat());
     // Both histograms are for people. A request for them does not end the server.
-    server.signal("-USR1");
-    server.signal("-USR2");
+    server.signal(Signal::USR1);
+    server.signal(Signal::USR2);
     at(&sandbox, server.address(), &["snapshots"]);
     server.end();
 }
@@ -462,7 +464,7 @@ fn a_disk_that_cannot_be_written_turns_the_server_read_only_and_everybody_is_tol
     // All clients can read the blocks that were durable before.
     run(bench(&["--count", "64", "--seed", "1", "--action", "read"]), true);
     assert!(watched.number("varve_venti_reads_total") >= 64);
-    server.signal("-TERM");
+    server.signal(Signal::TERM);
     assert_eq!(watched.heard(), "STOPPING=1\n");
 }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// Time-out for each action of the program, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -47,10 +49,9 @@ impl Running {
         fs::read_to_string(&self.complaints).unwrap()
     }
 
-    pub fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
+    pub fn signal(&self, signal: Signal) {
         // The process may already have ended.
-        let _ = Command::new("kill").args([signal, &pid]).stderr(Stdio::null()).status().unwrap();
+        let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
     pub fn has_ended(&mut self) -> bool {

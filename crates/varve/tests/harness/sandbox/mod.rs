@@ -56,6 +56,7 @@ impl Run {
 /// A temporary folder, with a key and a store in it.
 pub struct Sandbox {
     folder: TempDir,
+    program: PathBuf,
     store: PathBuf,
     key: Option<PathBuf>,
 }
@@ -66,7 +67,7 @@ impl Sandbox {
         let folder = tempfile::tempdir().unwrap();
         let (store, key) = (folder.path().join("store"), folder.path().join("key"));
         write_secret(&key, &noise(1, 32));
-        Self { folder, store, key: Some(key) }
+        Self { folder, program: env!("CARGO_BIN_EXE_varve").into(), store, key: Some(key) }
     }
 
     /// Makes an encrypted store of small arenas.
@@ -140,6 +141,15 @@ impl Sandbox {
         self.path(name).to_str().unwrap().into()
     }
 
+    /// Gives the folder and all its contents to a user. The program is copied into the folder first,
+    /// because the user may not be allowed to read the checkout.
+    pub fn give_to(&mut self, user: u32) {
+        let copy = self.path("program");
+        fs::copy(&self.program, &copy).unwrap();
+        self.program = copy;
+        tool("chown", ["-R", &format!("{user}:{user}"), self.path("").to_str().unwrap()]);
+    }
+
     /// Returns the program's command with store and key, and without environment variables that
     /// would change its output.
     pub fn command(&self) -> Command {
@@ -148,7 +158,7 @@ impl Sandbox {
 
     /// Does the same for a store at another place, or a replica.
     pub fn command_at(&self, store: &Path) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+        let mut command = Command::new(&self.program);
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("VARVE_") {
                 command.env_remove(variable);

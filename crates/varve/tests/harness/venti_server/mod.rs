@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::sandbox::Sandbox;
 
 pub mod strange;
@@ -65,15 +67,13 @@ impl Server {
         fs::read_to_string(sandbox.path("serve.log")).unwrap()
     }
 
-    pub fn signal(&self, signal: &str) {
-        assert!(
-            Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success()
-        );
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Sends SIGTERM, and waits for the end.
     pub fn end(mut self) {
-        self.signal("-TERM");
+        self.signal(Signal::TERM);
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 }
