@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::bytes::read_at::ReadAt;
+use crate::disks::content::{FileSystemKind, VolumeContent};
 use crate::disks::detection;
 use crate::disks::disk_problem::DiskProblem;
 use crate::disks::lvm;
@@ -41,6 +42,15 @@ impl Disk {
         }
         let logical = lvm::volumes(&disk, &volumes, &mut problems);
         volumes.extend(logical);
+        let is_iso =
+            |volume: &&Volume| volume.content() == VolumeContent::FileSystem(FileSystemKind::Iso9660);
+        for volume in volumes.iter().filter(is_iso) {
+            if detection::also_has_udf(&volume.read()) {
+                let problem =
+                    "has ISO 9660 and UDF: only the files of ISO 9660 are shown, and UDF may have more";
+                problems.push(DiskProblem::new(volume.name(), problem));
+            }
+        }
         Self { bytes: disk, table: table.map(|table| table.kind), volumes, problems, table_problem_count }
     }
 

@@ -7,7 +7,6 @@
 
 mod text;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,8 +26,20 @@ const CHECKSUM_SEED: u32 = 0xf597_a6cf;
 const TEXT_BYTES_MAX: u64 = 8 << 20;
 const AREA_COUNT_MAX: usize = 8;
 
+/// The letters of a group's id that are shown beside a name that two groups have.
+const SHOWN_ID_LETTERS: usize = 6;
+
 /// Groups with their names.
 type VolumeGroups = Vec<(String, LvmSection)>;
+
+/// A group, as the text with the highest sequence number describes it.
+struct VolumeGroup {
+    name: String,
+    /// The name alone is not unique: a cloned or moved disk brings its groups along.
+    id: String,
+    number: i64,
+    description: LvmSection,
+}
 
 /// A volume that is a member of a group.
 struct GroupMember<'a> {
@@ -44,32 +55,41 @@ pub(crate) fn volumes(
     problems: &mut Vec<DiskProblem>,
 ) -> Vec<Volume> {
     let mut members = Vec::new();
-    let mut groups: BTreeMap<String, (i64, LvmSection)> = BTreeMap::new();
+    let mut groups: Vec<VolumeGroup> = Vec::new();
     for volume in volumes.iter().filter(|volume| volume.content() == VolumeContent::LvmMember) {
         match read_member(volume) {
             Ok((id, found)) => {
                 members.push(GroupMember { volume, id });
-                for (name, group) in found {
-                    let number = group.number("seqno").unwrap_or(0);
-                    if groups.get(&name).is_none_or(|(known, _)| *known < number) {
-                        groups.insert(name, (number, group));
-                    }
+                for (name, description) in found {
+                    add_newest(&mut groups, name, description);
                 }
             }
             Err(problem) => problems.push(DiskProblem::new(volume.name(), problem)),
         }
     }
+    // Groups of one name stay in the order of their first members.
+    groups.sort_by(|one, other| one.name.cmp(&other.name));
     let mut found = Vec::new();
-    for (name, (_, group)) in &groups {
-        let volumes = group.section("logical_volumes").into_iter().flat_map(LvmSection::sections);
+    for (place, group) in groups.iter().enumerate() {
+        let is_second = groups.iter().take(place).any(|other| other.name == group.name);
+        let shown_group = group.shown_name(is_second);
+        if is_second && is_name(&group.name) {
+            let problem = format!("has the name of another group; its volumes are shown as {shown_group}-…");
+            problems.push(DiskProblem::new(
+                format!("the volume group {} with id {}", group.name, group.id),
+                problem,
+            ));
+        }
+        let volumes = group.description.section("logical_volumes").into_iter().flat_map(LvmSection::sections);
         for (volume_name, description) in volumes {
             let is_visible = description.texts("status").any(|status| status == "VISIBLE");
             if !is_visible {
                 continue;
             }
-            let shown = format!("{}-{}", name.replace('-', "--"), volume_name.replace('-', "--"));
-            match pieces(group, description, &members) {
-                _ if !is_name(name) || !is_name(volume_name) => {
+            let volume_name = known_name(volume_name, description);
+            let shown = format!("{shown_group}-{}", volume_name.replace('-', "--"));
+            match pieces(&group.description, description, &members) {
+                _ if !is_name(&group.name) || !is_name(volume_name) => {
                     problems.push(DiskProblem::new("a logical volume", "has a name that LVM does not allow"));
                 }
                 Ok((pieces, problem)) => {
@@ -82,6 +102,37 @@ pub(crate) fn volumes(
         }
     }
     found
+}
+
+impl VolumeGroup {
+    /// Returns the first part of its volumes' names. LVM allows no `@` in a name, so the name of a
+    /// second group is not that of any other.
+    fn shown_name(&self, is_second: bool) -> String {
+        let name = self.name.replace('-', "--");
+        if !is_second {
+            return name;
+        }
+        let id = self.id.chars().filter(char::is_ascii_alphanumeric).take(SHOWN_ID_LETTERS);
+        format!("{name}@{}", id.collect::<String>())
+    }
+}
+
+/// Adds a group, or replaces an older description of it.
+fn add_newest(groups: &mut Vec<VolumeGroup>, name: String, description: LvmSection) {
+    let id = description.text("id").unwrap_or_default().to_owned();
+    let number = description.number("seqno").unwrap_or(0);
+    match groups.iter_mut().find(|known| known.id == id && (!id.is_empty() || known.name == name)) {
+        Some(known) if known.number >= number => {}
+        Some(known) => *known = VolumeGroup { name, id, number, description },
+        None => groups.push(VolumeGroup { name, id, number, description }),
+    }
+}
+
+/// Returns the name by which people know a volume. LVM describes a snapshot under an internal name,
+/// and the user's name is that of the volume that stores its changes.
+fn known_name<'a>(name: &'a str, description: &'a LvmSection) -> &'a str {
+    let mut segments = description.sections().filter(|(name, _)| name.starts_with("segment"));
+    segments.find_map(|(_, segment)| segment.text("cow_store")).unwrap_or(name)
 }
 
 fn is_name(name: &str) -> bool {

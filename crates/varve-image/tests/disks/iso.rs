@@ -132,3 +132,24 @@ fn damage_does_no_harm() {
         wade_damaged(&disk, &[32768..20 * 2048, 18 * 2048..end], 150);
     }
 }
+
+#[test]
+fn a_disc_that_also_has_udf_is_named() {
+    if missing(&["genisoimage"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let source = source(&sandbox);
+    for (options, expected) in [
+        (&["-R"][..], &[][..]),
+        (
+            &["-udf"],
+            &["p0 has ISO 9660 and UDF: only the files of ISO 9660 are shown, and UDF may have more"],
+        ),
+    ] {
+        let disc = made(&sandbox, "genisoimage", options, &source);
+        let disk = varve_image::Disk::open(std::sync::Arc::new(disc));
+        let problems: Vec<_> = disk.problems().iter().map(ToString::to_string).collect();
+        assert_eq!(problems, expected, "{options:?}");
+    }
+}

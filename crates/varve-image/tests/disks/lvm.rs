@@ -167,3 +167,54 @@ fn a_damaged_description_is_named() {
         drop(Disk::open(Arc::new(bytes)));
     }
 }
+
+/// A disk with an MBR and two members of groups, each in a partition.
+fn two_members(texts: [&str; 2]) -> Vec<u8> {
+    let mut disk = vec![0; 64 * SECTOR];
+    disk[510..512].copy_from_slice(b"\x55\xaa");
+    for (number, text) in texts.iter().enumerate() {
+        // The members differ by the last letter of their UUIDs.
+        let letter = b"vw"[number];
+        let mut member = member(&text.replace("nop-qrstuv", &format!("nop-qrstu{}", char::from(letter))));
+        member[SECTOR + 32 + 31] = letter;
+        let (start, count) = (disk.len() / SECTOR, member.len() / SECTOR);
+        let entry = 446 + 16 * number;
+        disk[entry + 4] = 0x8e;
+        disk[entry + 8..entry + 12].copy_from_slice(&u32::try_from(start).unwrap().to_le_bytes());
+        disk[entry + 12..entry + 16].copy_from_slice(&u32::try_from(count).unwrap().to_le_bytes());
+        disk.extend(member);
+    }
+    disk
+}
+
+#[test]
+fn groups_are_told_apart_by_their_ids() {
+    let visible = r#""READ", "WRITE", "VISIBLE""#;
+    let group = |volume_name: &str, id: &str| {
+        let volumes = volume(volume_name, visible, &segment(1, 0, 2, "pv0", 5));
+        text(1, &volumes).replace("aaaaaa-bbbb-cccc-dddd-eeee-ffff-gggggg", id)
+    };
+    let (one, other) = ("4yVoLN-bbbb-cccc-dddd-eeee-ffff-gggggg", "9zWpMO-bbbb-cccc-dddd-eeee-ffff-gggggg");
+    let disk = Disk::open(Arc::new(two_members([&group("root", one), &group("home", other)])));
+    let names: Vec<_> = disk.volumes().iter().map(|volume| volume.name()).collect();
+    assert_eq!(names, ["p1", "p2", "my--group-root", "my--group@9zWpMO-home"]);
+    let problem = format!(
+        "the volume group my-group with id {other} has the name of another group; its volumes are shown as my--group@9zWpMO-…"
+    );
+    assert_eq!(problems(&disk), [problem]);
+
+    // Two members of one group describe it twice, and the newer description counts.
+    let newer = group("newer", one).replace("seqno = 1", "seqno = 2");
+    let disk = Disk::open(Arc::new(two_members([&newer, &group("older", one)])));
+    let names: Vec<_> = disk.volumes().iter().map(|volume| volume.name()).collect();
+    assert_eq!((names, problems(&disk)), (vec!["p1", "p2", "my--group-newer"], Vec::new()));
+}
+
+#[test]
+fn a_snapshot_has_the_name_that_its_user_gave_it() {
+    let segment = segment(1, 0, 1, "pv0", 0)
+        .replace("\"striped\"", "\"snapshot\"\norigin = \"root\"\ncow_store = \"before-upgrade\"");
+    let disk = Disk::open(Arc::new(member(&text(7, &volume("snapshot0", r#""VISIBLE""#, &segment)))));
+    let told = "my--group-before--upgrade is snapshot; only linear volumes are shown";
+    assert_eq!(problems(&disk), [told]);
+}
