@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use varve_archive::LeftOutRecord;
 use varve_archive::image::{ContentRun, ReadRequest, ReadRequestError, ServedImage};
 use varve_block::visible;
 
@@ -24,7 +25,7 @@ pub use header::ImageFormat;
 pub(crate) use header::plain_qcow2_over_raw;
 pub use image_layers::{ImageLayer, image_chain};
 pub use layer::LayerError;
-use layer::layers;
+use layer::{InnerSnapshots, layers};
 pub use make::{ForeignFile, RestoreForeignError, restore_foreign};
 
 use crate::companion::companion;
@@ -73,6 +74,17 @@ pub enum OpenForeignError {
         /// The first complaint of QEMU.
         said: String,
     },
+    /// QEMU takes the disk for smaller than the image says.
+    #[error(
+        "{path}: the image says that the disk has {stated} bytes, but QEMU reads only {actual}: convert it with the program that made it; --format raw archives the file as it is", path = visible_path(path)
+    )]
+    Smaller {
+        path: PathBuf,
+        /// The size in the header.
+        stated: u64,
+        /// The size according to QEMU.
+        actual: u64,
+    },
     /// The image was changed while QEMU opened it.
     #[error("{path} was changed while it was opened: make sure that no program writes to it", path = visible_path(path))]
     Changed { path: PathBuf },
@@ -89,6 +101,7 @@ pub struct ForeignImage {
     _server: QemuNbd,
     /// Each file, and its state when it was opened.
     files: Vec<(PathBuf, FileState)>,
+    inner_snapshots: Vec<InnerSnapshots>,
 }
 
 type FileState = Option<(u64, i64, i64)>;
@@ -113,7 +126,23 @@ impl ForeignImage {
         if layers(path, format, allowed)? != found || inodes() != before {
             return Err(OpenForeignError::Changed { path: path.into() });
         }
-        Ok(Self { disk, _server: server, files })
+        if let Some(stated) = found.disk_bytes.filter(|stated| disk.size() < *stated) {
+            return Err(OpenForeignError::Smaller { path: path.into(), stated, actual: disk.size() });
+        }
+        Ok(Self { disk, _server: server, files, inner_snapshots: found.inner_snapshots })
+    }
+
+    /// Returns the parts of the image and its backing images that are no parts of the disk, such as
+    /// the snapshots inside a qcow2.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<LeftOutRecord> {
+        self.inner_snapshots.iter().map(InnerSnapshots::as_left_out).collect()
+    }
+
+    /// Does the same for one of the images only.
+    fn left_out_of(&self, path: &Path) -> Vec<LeftOutRecord> {
+        let own = self.inner_snapshots.iter().filter(|inner| inner.path == path);
+        own.map(InnerSnapshots::as_left_out).collect()
     }
 }
 

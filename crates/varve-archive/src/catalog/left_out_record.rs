@@ -4,7 +4,7 @@
 //! | number | field        | value                                                                                      |
 //! |-------:|--------------|--------------------------------------------------------------------------------------------|
 //! |      1 | volume       | UTF-8: the volume, as `p1`                                                                 |
-//! |      2 | what         | UTF-8: `swap`, `free blocks`, or the path of a file                                        |
+//! |      2 | what         | UTF-8: `swap`, `free blocks`, the path of a file, or a part of the image file              |
 //! |      3 | bytes        | the number of bytes that were archived as zeros                                            |
 //! |      4 | why          | UTF-8: the proof that they are not needed                                                  |
 //! |      5 | kept_because | UTF-8: the reason why it was kept; absent if it was left out                                |
@@ -24,7 +24,8 @@ const CHARS_MAX: usize = 400;
 pub struct LeftOutRecord {
     /// The volume, as `p1`. Empty if the record covers several volumes.
     pub volume: String,
-    /// `swap`, `free blocks`, or the path of a file.
+    /// `swap`, `free blocks`, the path of a file, or a part of the image file that is no part of
+    /// the disk.
     pub what: String,
     /// Bytes that were archived as zeros.
     pub bytes: u64,
@@ -61,6 +62,14 @@ impl LeftOutRecord {
             records.push(Self { what, bytes, why: "not listed one by one".into(), ..Self::default() });
         }
         records
+    }
+
+    /// Makes the record of a part of the image file that is no part of the disk, and so was not
+    /// archived.
+    #[must_use]
+    pub fn beside_the_disk(what: &str, why: &str) -> Self {
+        let cut = |text: &str| text.chars().take(CHARS_MAX).collect();
+        Self { what: cut(what), why: cut(why), ..Self::default() }
     }
 
     /// Encodes the fields of the record.

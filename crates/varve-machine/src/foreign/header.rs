@@ -45,6 +45,9 @@ const QCOW2_HAS_DATA_FILE: u64 = 1 << 2;
 const QCOW2_OLD_HEADER_BYTES: u32 = 72;
 /// The longest name of a backing file according to the specification.
 const QCOW2_NAME_BYTES_MAX: u32 = 1023;
+/// The names of snapshots that are read, and the most bytes of one entry of their table.
+const QCOW2_SNAPSHOT_NAMES_MAX: u32 = 16;
+const QCOW2_SNAPSHOT_BYTES_MAX: usize = 128 << 10;
 const QCOW2_CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
 const VDI_MAGIC: [u8; 4] = 0xbeda_107f_u32.to_le_bytes();
 const VDI_MAGIC_OFFSET: usize = 64;
@@ -52,6 +55,8 @@ const VDI_MAGIC_OFFSET: usize = 64;
 /// does not look.
 const VDI_WHOLE: [u32; 2] = [1, 2];
 const VPC_MAGIC: &[u8] = b"conectix";
+const VPC_FOOTER_BYTES: u64 = 512;
+const VPC_SIZE_OFFSET: usize = 48;
 const VPC_KIND_OFFSET: usize = 60;
 const VPC_DIFFERENCING: u32 = 4;
 
@@ -151,6 +156,7 @@ struct Qcow2 {
     data_file: Option<String>,
     encryption: u32,
     snapshot_count: u32,
+    snapshots_at: u64,
     /// The incompatible, compatible and autoclear features.
     features: [u64; 3],
     /// The types of all header extensions.
@@ -191,6 +197,7 @@ impl Qcow2 {
             data_file: None,
             encryption: u32_at(&cluster, 32)?,
             snapshot_count: u32_at(&cluster, 60)?,
+            snapshots_at: u64_at(&cluster, 64)?,
             features,
             extensions: Vec::new(),
         };
@@ -233,7 +240,39 @@ fn qcow2(file: &File) -> io::Result<ImageHeader> {
     // Data is at the same offset in that file as on the disk.
     let data_file = data_file.map(|name| NamedFile { name, bytes_min: qcow2.size });
     let format = qcow2.backing_format;
-    Ok(ImageHeader { backing: qcow2.backing.map(|name| (name, format)), data_file, ..ImageHeader::default() })
+    Ok(ImageHeader {
+        backing: qcow2.backing.map(|name| (name, format)),
+        data_file,
+        snapshot_count: qcow2.snapshot_count,
+        snapshot_names: snapshot_names(file, qcow2.snapshots_at, qcow2.snapshot_count),
+        ..ImageHeader::default()
+    })
+}
+
+/// Reads the names in the snapshot table of a qcow2, as far as it makes sense.
+fn snapshot_names(file: &File, table_at: u64, count: u32) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut at = table_at;
+    for _ in 0..count.min(QCOW2_SNAPSHOT_NAMES_MAX) {
+        let Ok(entry) = read(file, at, QCOW2_SNAPSHOT_BYTES_MAX) else { break };
+        let u16_at = |offset: usize| {
+            entry.get(offset..).and_then(|rest| rest.first_chunk()).map(|field| u16::from_be_bytes(*field))
+        };
+        let (Some(id_bytes), Some(name_bytes), Ok(extra_bytes)) =
+            (u16_at(12), u16_at(14), u32_at(&entry, 36))
+        else {
+            break;
+        };
+        let name_at = 40_usize
+            .saturating_add(usize::try_from(extra_bytes).unwrap_or(usize::MAX))
+            .saturating_add(id_bytes.into());
+        let name = entry.get(name_at..).and_then(|rest| rest.get(..name_bytes.into()));
+        let Some(name) = name else { break };
+        names.push(String::from_utf8_lossy(name).into_owned());
+        let entry_bytes = name_at.saturating_add(name_bytes.into()).next_multiple_of(8);
+        at = at.saturating_add(entry_bytes as u64);
+    }
+    names
 }
 
 /// Returns the backing image of a qcow2 that `qemu-img create` makes over a raw disk without
@@ -269,13 +308,19 @@ pub(crate) fn plain_qcow2_over_raw(file: &File) -> io::Result<String> {
 
 fn vpc(file: &File) -> io::Result<ImageHeader> {
     let start = read(file, 0, 512)?;
-    // A fixed VHD has its header only at the end.
-    if start.starts_with(VPC_MAGIC) && u32_at(&start, VPC_KIND_OFFSET)? == VPC_DIFFERENCING {
+    let is_dynamic = start.starts_with(VPC_MAGIC);
+    if is_dynamic && u32_at(&start, VPC_KIND_OFFSET)? == VPC_DIFFERENCING {
         return Err(wrong(
             "it is a differencing VHD, which QEMU does not support: --format raw archives the file as it is",
         ));
     }
-    Ok(ImageHeader::default())
+    // A fixed VHD has its header only at the end.
+    let footer = match is_dynamic {
+        true => start,
+        false => read(file, file.metadata()?.len().saturating_sub(VPC_FOOTER_BYTES), 512)?,
+    };
+    let disk_bytes = footer.starts_with(VPC_MAGIC).then(|| u64_at(&footer, VPC_SIZE_OFFSET)).transpose()?;
+    Ok(ImageHeader { disk_bytes, ..ImageHeader::default() })
 }
 
 fn vdi(file: &File) -> io::Result<ImageHeader> {
@@ -378,6 +423,29 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_qcow2_names_its_snapshots() {
+        let entry = |id: &[u8], name: &[u8], extra_bytes: u8| {
+            let mut entry = vec![0; 40];
+            entry[13] = u8::try_from(id.len()).unwrap();
+            entry[15] = u8::try_from(name.len()).unwrap();
+            entry[39] = extra_bytes;
+            let mut entry = [&entry, &vec![7; extra_bytes.into()][..], id, name].concat();
+            entry.resize(entry.len().next_multiple_of(8), 0);
+            entry
+        };
+        let mut bytes = qcow2_of("", &[], 0);
+        bytes[63] = 3;
+        bytes[64..72].copy_from_slice(&(1_u64 << 16).to_be_bytes());
+        bytes.extend(entry(b"1", b"before-upgrade", 24));
+        bytes.extend(entry(b"20", b"again", 0));
+        let found = header(ImageFormat::Qcow2, &bytes);
+        assert_eq!(
+            (found.snapshot_count, found.snapshot_names),
+            (3, vec!["before-upgrade".into(), "again".into()])
+        );
+    }
+
+    #[test]
     fn a_vdi_says_how_long_it_is() {
         let mut vdi = [0; 512];
         for (place, value) in [(76, 1_u32), (344, 1 << 20), (376, 1 << 20), (388, 5)] {
@@ -390,7 +458,10 @@ pub(super) mod tests {
         assert!(ImageFormat::Vdi.header(&file_of(&vdi[..380])).is_err());
         let mut vhd = [VPC_MAGIC, &[0; 504]].concat();
         vhd[63] = 3;
-        assert_eq!(header(ImageFormat::Vpc, &vhd), ImageHeader::default());
+        vhd[48..56].copy_from_slice(&(25_165_824_u64).to_be_bytes());
+        let stated = ImageHeader { disk_bytes: Some(25_165_824), ..ImageHeader::default() };
+        assert_eq!(header(ImageFormat::Vpc, &vhd), stated);
+        assert_eq!(header(ImageFormat::Vpc, &[&[0; 700][..], &vhd].concat()), stated, "a fixed one");
         vhd[63] = 4;
         assert!(ImageFormat::Vpc.header(&file_of(&vhd)).is_err());
     }

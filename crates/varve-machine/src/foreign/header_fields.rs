@@ -16,6 +16,12 @@ pub(super) struct ImageHeader {
     pub extents: Vec<NamedFile>,
     /// The least size of the image file.
     pub bytes_min: u64,
+    /// The size of the disk, where the format states it twice (VHD): QEMU may believe the smaller
+    /// one.
+    pub disk_bytes: Option<u64>,
+    /// The number of snapshots inside the image (qcow2), and the names of the first ones.
+    pub snapshot_count: u32,
+    pub snapshot_names: Vec<String>,
 }
 
 /// Another file that an image needs.

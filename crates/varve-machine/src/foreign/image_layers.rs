@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::Value;
+use varve_archive::LeftOutRecord;
 use varve_archive::image::{ContentRun, ReadRequest, ReadRequestError, RunContent, ServedImage};
 
 use super::header::ImageFormat;
@@ -39,6 +40,7 @@ pub struct ImageLayer {
     image: ForeignImage,
     /// Its own ranges, in ascending order; `None` if everything must be read.
     own: Option<Vec<OwnRange>>,
+    left_out: Vec<LeftOutRecord>,
 }
 
 /// A range that an image holds itself.
@@ -58,7 +60,14 @@ impl ImageLayer {
         let image = ForeignImage::open(path, format, allowed)?;
         let found = layers(path, format, allowed)?;
         let own = if found.alone.len() > 1 { own_ranges(&found.node)? } else { None };
-        Ok(Self { image, own })
+        let left_out = image.left_out_of(path);
+        Ok(Self { image, own, left_out })
+    }
+
+    /// Returns the parts of this image that are no parts of the disk.
+    #[must_use]
+    pub fn left_out(&self) -> &[LeftOutRecord] {
+        &self.left_out
     }
 }
 

@@ -12,6 +12,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use varve_archive::LeftOutRecord;
 use varve_block::visible;
 
 use super::header::ImageFormat;
@@ -88,6 +89,33 @@ pub(super) struct Layers {
     pub alone: Vec<(PathBuf, ImageFormat, Value)>,
     /// All files.
     pub files: Vec<PathBuf>,
+    /// The size of the disk, if the header of the top image states it.
+    pub disk_bytes: Option<u64>,
+    /// The snapshots inside the images, which are not part of the disk.
+    pub inner_snapshots: Vec<InnerSnapshots>,
+}
+
+/// The snapshots inside one image (qcow2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InnerSnapshots {
+    /// The image.
+    pub path: PathBuf,
+    count: u32,
+    /// The names of the first ones.
+    names: Vec<String>,
+}
+
+impl InnerSnapshots {
+    pub(super) fn as_left_out(&self) -> LeftOutRecord {
+        let mut names = self.names.clone();
+        let more = u64::from(self.count).saturating_sub(names.len() as u64);
+        if more > 0 {
+            names.push(format!("{more} more"));
+        }
+        let snapshots = if self.count == 1 { "1 snapshot" } else { &format!("{} snapshots", self.count) };
+        let what = format!("{snapshots} inside {}: {}", visible_path(&self.path), names.join(", "));
+        LeftOutRecord::beside_the_disk(&what, "only the current state of the disk is archived")
+    }
 }
 
 /// Finds all files of an image. Those that it names must lie in one of the folders `allowed`.
@@ -97,6 +125,7 @@ pub(super) fn layers(path: &Path, format: ImageFormat, allowed: &[PathBuf]) -> R
     // From the top down; the block nodes are built from the bottom up.
     let mut alone: Vec<(PathBuf, ImageFormat, Value)> = Vec::new();
     let mut next = Some((path.to_owned(), format));
+    let (mut disk_bytes, mut inner_snapshots) = (None, Vec::new());
     while let Some((path, format)) = next.take() {
         if alone.len() == LAYERS_MAX || files.contains(&path) {
             return Err(LayerError::Endless { path: files.swap_remove(0) });
@@ -105,10 +134,21 @@ pub(super) fn layers(path: &Path, format: ImageFormat, allowed: &[PathBuf]) -> R
         let file = image_file::open(&path).map_err(failed)?;
         let header = format.header(&file).map_err(failed)?;
         not_shorter(&path, &file, header.bytes_min)?;
+        if alone.is_empty() {
+            disk_bytes = header.disk_bytes;
+        }
+        if header.snapshot_count > 0 {
+            let (count, names) = (header.snapshot_count, header.snapshot_names);
+            inner_snapshots.push(InnerSnapshots { path: path.clone(), count, names });
+        }
         let mut node = json!({ "driver": format.name(), "file": protocol(&path)? });
         files.push(path.clone());
-        if matches!(format, ImageFormat::Qcow2 | ImageFormat::Vmdk) {
-            node["backing"] = Value::Null;
+        match format {
+            ImageFormat::Qcow2 | ImageFormat::Vmdk => node["backing"] = Value::Null,
+            // A VHD has its size in bytes, and rounded down in cylinders. QEMU believes the
+            // cylinders of all makers but a few.
+            ImageFormat::Vpc => node["force_size_calc"] = "current_size".into(),
+            _ => {}
         }
         if let Some(named) = &header.data_file {
             let (data, _) = find_whole(&path, named, &allowed)?;
@@ -144,7 +184,7 @@ pub(super) fn layers(path: &Path, format: ImageFormat, allowed: &[PathBuf]) -> R
         above["backing"] = below;
         above
     });
-    Ok(Layers { node: node.unwrap_or_default(), alone, files })
+    Ok(Layers { node: node.unwrap_or_default(), alone, files, disk_bytes, inner_snapshots })
 }
 
 /// Resolves the name of a file in an image.

@@ -80,6 +80,52 @@ fn a_disk_is_the_same_in_every_format() {
     assert!(said.contains("only to a file"), "{said}");
 }
 
+/// A VHD has its size in bytes, and rounded down in cylinders. QEMU believes the cylinders unless it
+/// knows the program that made the file.
+#[test]
+fn the_end_of_a_vhd_is_archived_whoever_made_it() {
+    if !has(&PROGRAMS, "the_end_of_a_vhd_is_archived_whoever_made_it") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let bytes = raw(&sandbox);
+    let vhd = fs::read(convert(&sandbox, "vpc")).unwrap();
+    for (name, maker) in [("vbox", b"vbox"), ("xen", b"xo  "), ("azure", b"wa\0\0"), ("hyper", b"win ")] {
+        let mut vhd = vhd.clone();
+        for footer in [0, vhd.len() - 512] {
+            let footer = &mut vhd[footer..footer + 512];
+            footer[28..32].copy_from_slice(maker);
+            // 722 cylinders of 4 heads and 17 sectors: by the specification's rule for 24 MiB.
+            footer[56..60].copy_from_slice(&[2, 210, 4, 17]);
+            footer[64..68].fill(0);
+            let sum: u32 = footer.iter().map(|byte| u32::from(*byte)).sum();
+            footer[64..68].copy_from_slice(&(!sum).to_be_bytes());
+        }
+        fs::write(sandbox.path("made.vhd"), vhd).unwrap();
+        sandbox.ok(["snapshot", &sandbox.arg("made.vhd"), "--name", name]);
+        assert!(sandbox.run(["cat", name]).stdout == bytes, "{name}");
+    }
+}
+
+#[test]
+fn snapshots_inside_a_qcow2_are_named() {
+    if !has(&PROGRAMS, "snapshots_inside_a_qcow2_are_named") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    raw(&sandbox);
+    let path = convert(&sandbox, "qcow2");
+    tool("qemu-img", &["snapshot", "-c", "before-upgrade", &path]);
+    let line = format!(
+        "  left out: 1 snapshot inside {path}: before-upgrade: only the current state of the disk is archived\n"
+    );
+    let said = sandbox.ok(["snapshot", &path, "--name", "disk"]);
+    assert!(said.contains(&line), "{said}");
+    let listed = sandbox.json(["snapshots", "disk"]);
+    let what = listed[0]["left_out"][0]["what"].as_str().unwrap();
+    assert!(what.contains("before-upgrade"), "{what}");
+}
+
 #[test]
 fn an_image_stands_only_on_what_is_allowed() {
     if !has(&PROGRAMS, "an_image_stands_only_on_what_is_allowed") {

@@ -15,6 +15,10 @@ pub fn left_out_lines<'a>(records: impl IntoIterator<Item = &'a LeftOutRecord>, 
     };
     let line = |record: &'a LeftOutRecord| match &record.kept_because {
         Some(reason) => kept.then(|| format!("  kept: {}: {}", of(record), visible(reason))),
+        // A part of the image file that is no part of the disk has no bytes there.
+        None if record.bytes == 0 && record.volume.is_empty() => {
+            Some(format!("  left out: {}: {}", of(record), visible(&record.why)))
+        }
         None if record.bytes == 0 => None,
         None => {
             let bytes = show::bytes(record.bytes);

@@ -18,6 +18,7 @@ use super::import_check::ImportCheck;
 use super::import_lines::{print_planned, say_known};
 use super::report::as_line;
 use crate::arguments::ImportImagesArgs;
+use crate::command::looking::left_out::say_left_out;
 use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -63,6 +64,7 @@ pub fn run(invocation: &Invocation, args: &ImportImagesArgs) -> Result<CommandOu
             say::record("snapshot", snapshot_list::as_json(&taken));
         } else if !invocation.quiet {
             say!("{} {}", moment::show(taken.time), as_line(&taken));
+            say_left_out(&taken.left_out);
         }
     }
     say_known(invocation, known_count);
@@ -100,6 +102,7 @@ fn take(
     below: Option<Entry>,
 ) -> Result<Snapshot> {
     let layer = ImageLayer::open(&image.path, image.format, &args.allow_backing)?;
+    let left_out = layer.left_out().to_vec();
     let source = ImageSource::served(Box::new(layer), &image.path, below);
     let request = SnapshotRequest {
         name: name.to_owned(),
@@ -108,6 +111,7 @@ fn take(
         host: image.snapshot.host.clone(),
         tags: vec![import_tag(KIND, &image.snapshot.id)],
         name_is_given: args.imported.name.is_some(),
+        left_out,
         ..SnapshotRequest::default()
     };
     archive.check_name(&request)?;

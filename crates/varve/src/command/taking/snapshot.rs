@@ -204,7 +204,7 @@ fn take(
         return Ok((take_files(taker, invocation, args, next)?, Vec::new()));
     }
     let NextSource { source, chosen, request, progress, .. } = next;
-    let image = match chosen.form {
+    let (image, beside) = match chosen.form {
         SourceForm::Stream(AsChoice::File) => {
             let mut stream = program_output::open(args, progress)?;
             let taken = taker.take_stream(&mut *stream, stream_owner(), request, progress);
@@ -214,7 +214,7 @@ fn take(
             if args.format.is_some_and(|format| format != ImageFormat::Raw) {
                 bail!(UsageError("a stream can only be archived as a raw image".into()));
             }
-            ImageSource::stream(program_output::open(args, progress)?, source)
+            (ImageSource::stream(program_output::open(args, progress)?, source), Vec::new())
         }
         _ => {
             let image = image(invocation, args, source)?;
@@ -225,7 +225,7 @@ fn take(
     let left_out = left_out(args, &image)?;
     let image = image.leaving_out(left_out.ranges().clone());
     let request = SnapshotRequest {
-        left_out: LeftOutRecord::list(&left_out),
+        left_out: [beside, LeftOutRecord::list(&left_out)].concat(),
         problem_count: left_out.fast_commits().len() as u64,
         ..request
     };
@@ -308,8 +308,13 @@ fn left_out(args: &TakeSnapshotArgs, image: &ImageSource) -> Result<LeftOut> {
     Ok(found)
 }
 
-/// Opens a disk image of any format.
-fn image(invocation: &Invocation, args: &TakeSnapshotArgs, source: &Path) -> Result<ImageSource> {
+/// Opens a disk image of any format. Returns records of the parts of the file that are no part of
+/// the disk, too.
+fn image(
+    invocation: &Invocation,
+    args: &TakeSnapshotArgs,
+    source: &Path,
+) -> Result<(ImageSource, Vec<LeftOutRecord>)> {
     // Only the format of a regular file is detected. The owner of a device controls its first
     // bytes, and a fifo would block.
     let is_file = source.metadata().is_ok_and(|metadata| metadata.is_file());
@@ -321,7 +326,7 @@ fn image(invocation: &Invocation, args: &TakeSnapshotArgs, source: &Path) -> Res
         None => ImageFormat::Raw,
     };
     if format == ImageFormat::Raw {
-        return Ok(ImageSource::open(source)?);
+        return Ok((ImageSource::open(source)?, Vec::new()));
     }
     if args.format.is_none() && !invocation.quiet {
         let (path, name) = (source.display(), format.name());
@@ -330,7 +335,8 @@ fn image(invocation: &Invocation, args: &TakeSnapshotArgs, source: &Path) -> Res
         );
     }
     let disk = ForeignImage::open(source, format, &args.allow_backing)?;
-    Ok(ImageSource::served(Box::new(disk), source, None))
+    let beside = disk.left_out();
+    Ok((ImageSource::served(Box::new(disk), source, None), beside))
 }
 
 fn folder_options(

@@ -181,10 +181,10 @@ fn image_source(
     request: &SnapshotRequest,
     chosen: &ChosenForm,
 ) -> Result<()> {
-    let image = image(invocation, args, source)?;
+    let (image, beside) = image(invocation, args, source)?;
     warn_if_mounted(source);
     let left_out = left_out(args, &image)?;
-    let records = LeftOutRecord::list(&left_out);
+    let records = [beside, LeftOutRecord::list(&left_out)].concat();
     let bytes = image.size();
     let fields = json!({
         "kind": "image",
