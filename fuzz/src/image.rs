@@ -1,4 +1,4 @@
-//! Disks: partition tables, and the file systems ext and exFAT.
+//! Disks: partition tables, and the file systems ext, exFAT and NTFS.
 //!
 //! An input is a list of sectors, each after its number. All other sectors of the disk are zeros. A
 //! change of the input therefore nearly always changes bytes that are read.
@@ -163,6 +163,24 @@ pub fn exfat_seeds() -> Vec<Vec<u8>> {
     vec![include_bytes!("../disks/exfat").to_vec()]
 }
 
+/// An NTFS file system, with everything in it.
+pub fn ntfs(bytes: &[u8]) {
+    let disk = Disk::open(Arc::new(Sectors::parse(bytes)));
+    let Some(volume) = disk.volume("p0") else { return };
+    if let Ok(files) = volume.open_file_system() {
+        wade(files.as_ref(), &mut |_| {});
+    }
+    drop(LeftOut::find(Arc::new(Sectors::parse(bytes)), LeaveOut { swap: true, free: true }));
+}
+
+/// A volume with contents in records, in clusters, compressed, with holes, and in so many pieces
+/// that their lists need an attribute list; with a stream, hard links, and a folder with an index
+/// outside of its record.
+#[must_use]
+pub fn ntfs_seeds() -> Vec<Vec<u8>> {
+    vec![include_bytes!("../disks/ntfs").to_vec()]
+}
+
 /// The type of the first entry of a file.
 const EXFAT_FILE: u8 = 0x85;
 const EXFAT_ENTRY_BYTES: usize = 32;
@@ -226,6 +244,26 @@ mod tests {
         };
         files.children(files.root(), 0, &mut take).expect("its entries are sealed");
         names
+    }
+
+    #[test]
+    fn the_seed_of_ntfs_has_every_kind_of_content() {
+        let disk = Disk::open(Arc::new(Sectors::parse(&ntfs_seeds().remove(0))));
+        let files = disk.volume("p0").expect("no table").open_file_system().expect("it is whole");
+        let child = |folder, name: &[u8]| {
+            files.child(folder, name).expect("the folder is whole").expect("it is there").id
+        };
+        let mut content = [1; 40_000];
+        let mut read = |id| files.read_at(id, 0, &mut content).expect("its content is whole");
+        // The content of these two lies in pieces of one cluster, in turn.
+        assert_eq!(
+            [&b"a"[..], b"b", b"one"].map(|name| read(child(files.root(), name))),
+            [40_000, 40_000, 6]
+        );
+        let packed = child(files.root(), b"packed");
+        let length = read(child(packed, b"text"));
+        assert!(content[..length].starts_with(b"line 0\nline 1\n"));
+        assert_eq!(files.xattrs(child(files.root(), b"one")).expect("it is whole").len(), 1);
     }
 
     #[test]

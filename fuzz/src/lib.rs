@@ -93,6 +93,7 @@ pub const TARGETS: [Target; 57] = [
     Target { name: "partitions", run: image::partitions, seeds: image::partitions_seeds },
     Target { name: "ext", run: image::ext, seeds: image::ext_seeds },
     Target { name: "exfat", run: image::exfat, seeds: image::exfat_seeds },
+    Target { name: "ntfs", run: image::ntfs, seeds: image::ntfs_seeds },
     Target { name: "edition_head", run: edition::edition_head, seeds: edition::edition_head_seeds },
     Target { name: "map_page", run: edition::map_page, seeds: edition::map_page_seeds },
     Target { name: "disk_profile", run: edition::disk_profile, seeds: edition::disk_profile_seeds },

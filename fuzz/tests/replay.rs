@@ -110,6 +110,7 @@ exercise!(
     partitions,
     ext,
     exfat,
+    ntfs,
     edition_head,
     map_page,
     disk_profile,

@@ -1,32 +1,33 @@
-//! Reads NTFS by means of the crate `ntfs`. Files that are compressed or encrypted, or whose
-//! content is stored elsewhere, are listed, but their content is refused.
+//! Reads NTFS. Files that are encrypted, or whose content is stored elsewhere, are listed, but their
+//! content is refused.
 //!
-//! A file's number is that of its record. Alternate data streams and access-control lists are not
-//! shown.
+//! A file's number is that of its record. Alternate data streams are extended attributes of the
+//! namespace `user`, as NTFS-3G shows them. Access-control lists are not shown.
 //!
-//! The crate was not written for malicious disks. So each call gets a cursor with a limited number
-//! of bytes, which ends every cycle. A panic within the crate ends the call instead of the program,
-//! and is not printed.
+//! A file is a set of records, and each of its streams a set of parts. A stream is read only if its
+//! parts follow each other from the first to the last byte: a part is never taken for the whole.
 
-mod cursor;
+mod attribute;
+mod boot;
+mod index;
 mod log;
-mod quiet;
+mod lznt1;
+mod protected;
 mod reparse;
+mod runs;
 mod sound;
+mod stream;
+mod table;
 
-use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use ntfs::attribute_value::NtfsAttributeValue;
-use ntfs::structured_values::{NtfsFileAttributeFlags, NtfsFileName, NtfsFileNamespace, NtfsVolumeFlags};
-use ntfs::{
-    Ntfs, NtfsAttribute, NtfsAttributeFlags, NtfsAttributeType, NtfsError, NtfsFile, NtfsFileFlags,
-    NtfsReadSeek, NtfsTime,
-};
+use quick_cache::sync::Cache;
 
-use self::cursor::NtfsCursor;
-use self::quiet::{aloud, quietly};
+use self::index::{NtfsName, visit_names};
+use self::stream::NtfsStream;
+use self::table::{NtfsFile, NtfsTable};
+use crate::bytes::fields::{u16_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::wide_names;
@@ -36,341 +37,84 @@ use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChi
 const ROOT: FileId = FileId(5);
 /// The log's record.
 const LOG: FileId = FileId(2);
+/// The record with the state of the volume.
+const VOLUME: FileId = FileId(3);
 /// Lower record numbers belong to the file system itself.
 const FIRST_OWN_RECORD: u64 = 16;
 /// The record number without its sequence number.
 const RECORD_MASK: u64 = (1 << 48) - 1;
-/// The limit of bytes read of a folder. It suffices for two million names.
-const FOLDER_BYTES_MAX: u64 = 256 << 20;
-/// The limit of bytes read for the metadata of a file.
-const FILE_BYTES_MAX: u64 = 4 << 20;
 /// The longest reparse point.
 const REPARSE_BYTES_MAX: u64 = 16 << 10;
-/// A file with more runs than this is not mapped.
-const RUN_COUNT_MAX: usize = 1 << 20;
+/// The longest extended attribute of Linux.
+const XATTR_BYTES_MAX: u64 = 64 << 10;
+/// The contents whose parts are remembered: 96 MiB of memory if each has as many as possible.
+const CACHED_CONTENTS: usize = 8;
 /// The time between 1601 and 1970, in units of 100 nanoseconds.
 const TICKS_TO_1970: i128 = 116_444_736_000_000_000;
+
+const IS_READ_ONLY: u32 = 1;
+const IS_REPARSE_POINT: u32 = 0x400;
+/// The attribute of folders in names.
+const IS_FOLDER: u32 = 0x1000_0000;
+const VOLUME_IS_DIRTY: u16 = 1;
 
 /// An NTFS file system.
 pub(crate) struct NtfsFiles {
     volume: Arc<dyn ReadAt>,
-    ntfs: Ntfs,
+    table: NtfsTable,
+    contents: Cache<u64, Arc<NtfsContent>>,
 }
 
-/// The failure of a call.
-enum NtfsCallError {
-    Library(NtfsError),
-    Named(FileSystemError),
-}
-
-impl From<NtfsError> for NtfsCallError {
-    fn from(error: NtfsError) -> Self {
-        Self::Library(error)
-    }
-}
-
-impl From<FileSystemError> for NtfsCallError {
-    fn from(error: FileSystemError) -> Self {
-        Self::Named(error)
-    }
-}
-
-/// The size and state of a file's content. `written` is the number of bytes that were ever written.
+/// The content of a file.
 struct NtfsContent {
-    size: u64,
-    written: u64,
-    flags: NtfsAttributeFlags,
-    is_resident: bool,
-    is_elsewhere: bool,
+    /// `None` if the file has no content, not even an empty one.
+    stream: Option<NtfsStream>,
+    /// The feature that is needed to read content that is stored elsewhere.
+    keeper: Option<String>,
 }
 
-/// Runs of a file: the range in the file, and the position on the disk.
-type NtfsRuns = Vec<(Range<u64>, u64)>;
+pub(super) fn damaged(what: &str, problem: &str) -> FileSystemError {
+    FileSystemError::Damaged { what: what.into(), problem: problem.into() }
+}
 
 impl NtfsFiles {
     pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
-        let ntfs =
-            guarded("NTFS file system", || Ok(Ntfs::new(&mut NtfsCursor::new(&*volume, FILE_BYTES_MAX))?))?;
-        Ok(Self { volume, ntfs })
+        let table = NtfsTable::open(Arc::clone(&volume))?;
+        Ok(Self { volume, table, contents: Cache::new(CACHED_CONTENTS) })
     }
 
-    /// Calls `work` with a file's record.
-    fn with<T>(
-        &self,
-        id: FileId,
-        bytes_max: u64,
-        work: impl FnOnce(&mut NtfsCursor<'_>, &NtfsFile<'_>) -> Result<T, NtfsCallError>,
-    ) -> Result<T, FileSystemError> {
-        let what = format!("file of record {}", id.0);
-        guarded(&what, || {
-            let mut cursor = NtfsCursor::new(&*self.volume, bytes_max.saturating_add(FILE_BYTES_MAX));
-            let file = self.ntfs.file(&mut cursor, id.0)?;
-            if !file.flags().contains(NtfsFileFlags::IN_USE) {
-                return Err(FileSystemError::Absent { what: what.clone() }.into());
-            }
-            work(&mut cursor, &file)
-        })
+    fn content(&self, id: FileId) -> Result<Arc<NtfsContent>, FileSystemError> {
+        self.contents.get_or_insert_with(&id.0, || self.find_content(id).map(Arc::new))
     }
 
-    /// Calls `work` with a file's content. Returns `None` if the file has none.
-    fn with_content<T>(
-        &self,
-        id: FileId,
-        bytes_max: u64,
-        work: impl FnOnce(
-            &mut NtfsCursor<'_>,
-            &NtfsFile<'_>,
-            &NtfsAttribute<'_, '_>,
-            &NtfsContent,
-        ) -> Result<T, NtfsCallError>,
-    ) -> Result<Option<T>, FileSystemError> {
-        self.with(id, bytes_max, |cursor, file| {
-            if file.is_directory() {
-                return Err(
-                    FileSystemError::Absent { what: format!("content of the folder {}", id.0) }.into()
-                );
-            }
-            let Some(item) = file.data(cursor, "") else { return Ok(None) };
-            let item = item?;
-            let attribute = item.to_attribute()?;
-            let mut content = self.content(&attribute)?;
-            content.is_elsewhere = is_elsewhere(cursor, file, &attribute, &content)?;
-            work(cursor, file, &attribute, &content).map(Some)
-        })
-    }
-
-    fn content(&self, attribute: &NtfsAttribute<'_, '_>) -> Result<NtfsContent, NtfsCallError> {
-        let (size, flags, is_resident) =
-            (attribute.value_length(), attribute.flags(), attribute.is_resident());
-        let position = attribute.position().value().map(std::num::NonZero::get).filter(|_| !is_resident);
-        let content = NtfsContent { size, written: size, flags, is_resident, is_elsewhere: false };
-        let Some(position) = position else { return Ok(content) };
-        // The crate does not report the initialized size. Bytes after it read as zeros, regardless
-        // of the bytes on the disk.
-        let place = position.saturating_add(56);
-        let mut bytes = [0; 8];
-        let read = aloud(|| self.volume.read_at(place, &mut bytes));
-        read.map_err(|source| FileSystemError::Read { what: "length of a file".into(), source })?;
-        let mut written = u64::from_le_bytes(bytes);
-        if place & 511 == 504 {
-            // The last two bytes of a sector are stored elsewhere. They are zeros, because no file
-            // is that large.
-            written &= RECORD_MASK;
+    fn find_content(&self, id: FileId) -> Result<NtfsContent, FileSystemError> {
+        let file = self.table.file(id.0)?;
+        if file.is_folder() {
+            return Err(FileSystemError::Absent { what: format!("content of the folder {}", id.0) });
         }
-        Ok(NtfsContent { written: written.min(size), ..content })
-    }
-
-    /// Returns the runs of a file on the disk. Returns `None` if they are not known.
-    fn runs(&self, id: FileId) -> Result<Option<(NtfsContent, NtfsRuns)>, FileSystemError> {
-        let found = self.with_content(id, 0, |cursor, _, attribute, content| {
-            let content = NtfsContent { ..*content };
-            let is_plain =
-                !content.flags.intersects(NtfsAttributeFlags::COMPRESSED | NtfsAttributeFlags::ENCRYPTED);
-            let NtfsAttributeValue::NonResident(value) = attribute.value(cursor)? else { return Ok(None) };
-            if !is_plain || content.is_resident || content.is_elsewhere {
-                return Ok(None);
-            }
-            let (mut runs, mut offset) = (Vec::new(), 0_u64);
-            for run in value.data_runs() {
-                let run = run?;
-                let end = offset.saturating_add(run.allocated_size()).min(content.written);
-                if let Some(position) = run.data_position().value() {
-                    if runs.len() == RUN_COUNT_MAX {
-                        return Ok(None);
-                    }
-                    if offset < end {
-                        runs.push((offset..end, position.get()));
-                    }
-                }
-                offset = end;
-                if offset >= content.written {
-                    break;
-                }
-            }
-            Ok(Some((content, runs)))
-        })?;
-        Ok(found.flatten())
-    }
-}
-
-/// Calls the crate. Its errors and panics are reported as damage of the disk.
-fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, NtfsCallError>) -> Result<T, FileSystemError> {
-    match catch_unwind(AssertUnwindSafe(|| quietly(work))) {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(NtfsCallError::Named(error))) => Err(error),
-        Ok(Err(NtfsCallError::Library(NtfsError::Io(source)))) => {
-            Err(FileSystemError::Read { what: what.into(), source })
+        let stream = file.stream(attribute::DATA, b"", self.table.boot())?;
+        let mut keeper = None;
+        // A driver that stores content elsewhere leaves a hole and fills it on demand: a file without
+        // a hole is complete.
+        if let Some(stream) = stream.as_ref().filter(|stream| stream.size() > 0)
+            && let Some(reparse) = self.reparse_point(&file)?
+            && reparse::target(&reparse).is_none()
+            && stream.may_be_elsewhere(self.table.boot())
+        {
+            keeper = Some(reparse::keeper(&reparse));
         }
-        Ok(Err(NtfsCallError::Library(error))) => {
-            Err(FileSystemError::Damaged { what: what.into(), problem: error.to_string() })
-        }
-        Err(_) => Err(FileSystemError::Damaged { what: what.into(), problem: "it is malformed".into() }),
-    }
-}
-
-impl FileSystem for NtfsFiles {
-    fn root(&self) -> FileId {
-        ROOT
+        Ok(NtfsContent { stream, keeper })
     }
 
-    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
-        let mut status = self.with(file, 0, |cursor, file| {
-            let info = file.info()?;
-            let (mut names, mut is_link) = (0_u32, false);
-            let mut attributes = file.attributes();
-            while let Some(item) = attributes.next(cursor) {
-                let item = item?;
-                let attribute = item.to_attribute()?;
-                match attribute.ty()? {
-                    NtfsAttributeType::FileName => {
-                        let name: NtfsFileName = attribute.structured_value(cursor)?;
-                        names = names.saturating_add(u32::from(name.namespace() != NtfsFileNamespace::Dos));
-                    }
-                    NtfsAttributeType::ReparsePoint => {
-                        let reparse = reparse_bytes(cursor, &attribute)?;
-                        is_link = reparse::target(&reparse).is_some();
-                    }
-                    _ => {}
-                }
-            }
-            let kind = match (is_link, file.is_directory()) {
-                (true, _) => FileKind::SymbolicLink,
-                (false, true) => FileKind::Folder,
-                (false, false) => FileKind::File,
-            };
-            let is_read_only = info.file_attributes().contains(NtfsFileAttributeFlags::READ_ONLY);
-            let mode = match kind {
-                FileKind::SymbolicLink => 0o777,
-                FileKind::Folder => 0o755,
-                _ if is_read_only => 0o444,
-                _ => 0o644,
-            };
-            Ok(FileStatus {
-                links: if kind == FileKind::Folder { 1 } else { names.max(1) },
-                modified: moment(info.modification_time()),
-                changed: Some(moment(info.mft_record_modification_time())),
-                accessed: Some(moment(info.access_time())),
-                created: Some(moment(info.creation_time())),
-                ..FileStatus::new(kind, mode, 0)
-            })
-        })?;
-        match status.kind {
-            FileKind::File => {
-                let size = self.with_content(file, 0, |_, _, _, content| Ok(content.size))?.unwrap_or(0);
-                (status.size, status.allocated) = (size, size);
-            }
-            FileKind::SymbolicLink => status.size = self.link_target(file)?.len() as u64,
-            _ => {}
-        }
-        Ok(status)
-    }
-
-    fn children(&self, folder: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
-        self.with(folder, FOLDER_BYTES_MAX.min(self.volume.size()), |cursor, file| {
-            let index = file.directory_index(cursor)?;
-            let mut entries = index.entries();
-            let mut number = 0_u64;
-            while let Some(entry) = entries.next(cursor) {
-                let entry = entry?;
-                let Some(name) = entry.key() else { continue };
-                let name = name?;
-                let record = entry.file_reference().file_record_number() & RECORD_MASK;
-                if name.namespace() == NtfsFileNamespace::Dos || record < FIRST_OWN_RECORD {
-                    continue;
-                }
-                number = number.saturating_add(1);
-                if number <= first {
-                    continue;
-                }
-                let attributes = name.file_attributes();
-                let kind =
-                    match (attributes.contains(NtfsFileAttributeFlags::REPARSE_POINT), name.is_directory()) {
-                        // Only the file itself tells if it is a link.
-                        (true, is_folder) => self.reparse_kind(FileId(record), is_folder),
-                        (false, true) => FileKind::Folder,
-                        (false, false) => FileKind::File,
-                    };
-                let units = name.name().u16_iter().collect::<Vec<_>>();
-                let child = FolderChild { name: wide_names::from_utf16(units), id: FileId(record), kind };
-                if aloud(|| visit(child)).is_break() {
-                    break;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
-        let bytes_max = (into.len() as u64).saturating_mul(2);
-        let read = self.with_content(file, bytes_max, |cursor, record, attribute, content| {
-            let length = usize::try_from(content.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-            let length = length.min(into.len());
-            let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else {
-                return Ok(0);
-            };
-            refuse_packed(file, content)?;
-            if content.is_elsewhere {
-                let what = format!("content of record {}", file.0);
-                let feature = reparse::keeper(&reparse_point(cursor, record)?.unwrap_or_default());
-                return Err(FileSystemError::Unsupported { what, feature }.into());
-            }
-            let written = usize::try_from(content.written.saturating_sub(offset)).unwrap_or(usize::MAX);
-            let (stored, zeros) = wanted.split_at_mut(written.min(length));
-            zeros.fill(0);
-            if !stored.is_empty() {
-                let mut value = attribute.value(cursor)?;
-                value.seek(cursor, std::io::SeekFrom::Start(offset))?;
-                value.read_exact(cursor, stored)?;
-            }
-            Ok(length)
-        })?;
-        Ok(read.unwrap_or(0))
-    }
-
-    fn next_data(&self, file: FileId, offset: u64) -> Result<Option<Range<u64>>, FileSystemError> {
-        let Some((_, runs)) = self.runs(file)? else {
-            let size = self.status(file)?.size;
-            return Ok((offset < size).then_some(offset..size));
-        };
-        let next = runs.partition_point(|(range, _)| range.end <= offset);
-        Ok(runs.get(next).map(|(range, _)| range.start.max(offset)..range.end))
-    }
-
-    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
-        let Some((content, runs)) = self.runs(file)? else { return Ok(None) };
-        if content.written < content.size {
+    /// Returns a file's reparse point, if it has one.
+    fn reparse_point(&self, file: &NtfsFile) -> Result<Option<Vec<u8>>, FileSystemError> {
+        let information = file.value(attribute::STANDARD_INFORMATION)?.unwrap_or_default();
+        if u32_at(&information, 32) & IS_REPARSE_POINT == 0 {
             return Ok(None);
         }
-        let place = |(range, position): (Range<u64>, u64)| {
-            position..position.saturating_add(range.end.saturating_sub(range.start))
-        };
-        Ok(Some(runs.into_iter().map(place).collect()))
-    }
-
-    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
-        let absent = || FileSystemError::Absent { what: format!("symbolic link of record {}", link.0) };
-        self.with(link, 0, |cursor, file| {
-            let target = reparse_point(cursor, file)?.and_then(|reparse| reparse::target(&reparse));
-            Ok(target.ok_or_else(absent)?)
-        })
-    }
-
-    fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
-        Ok(Vec::new())
-    }
-}
-
-impl NtfsFiles {
-    /// Returns true if the volume was left in a clean state: it is not marked for a check, and its
-    /// log has no pending records.
-    pub(crate) fn was_left_in_order(&self) -> Result<bool, FileSystemError> {
-        let is_dirty = guarded("NTFS volume", || {
-            let about = self.ntfs.volume_info(&mut NtfsCursor::new(&*self.volume, FILE_BYTES_MAX))?;
-            Ok(about.flags().contains(NtfsVolumeFlags::IS_DIRTY))
-        })?;
-        let mut head = [0; log::HEAD_BYTES];
-        let length = self.read_at(LOG, 0, &mut head)?;
-        Ok(!is_dirty && head.get(..length).is_some_and(log::is_done))
+        let boot = self.table.boot();
+        let Some(stream) = file.stream(attribute::REPARSE_POINT, b"", boot)? else { return Ok(None) };
+        stream.read_all(&*self.volume, boot, REPARSE_BYTES_MAX, "reparse point").map(Some)
     }
 
     /// Returns the kind of a file with a reparse point: a link, or the kind without it.
@@ -381,81 +125,175 @@ impl NtfsFiles {
             Err(_) => FileKind::File,
         }
     }
+
+    /// Returns true if the volume was left in a clean state: it is not marked for a check, and its
+    /// log has no pending records.
+    pub(crate) fn was_left_in_order(&self) -> Result<bool, FileSystemError> {
+        let state = self.table.file(VOLUME.0)?.value(attribute::VOLUME_INFORMATION)?;
+        let state = state.ok_or_else(|| damaged("NTFS volume", "it has no record of its state"))?;
+        let is_dirty = u16_at(&state, 10) & VOLUME_IS_DIRTY != 0;
+        let mut head = [0; log::HEAD_BYTES];
+        let length = self.read_at(LOG, 0, &mut head)?;
+        Ok(!is_dirty && head.get(..length).is_some_and(log::is_done))
+    }
 }
 
-fn reparse_point(cursor: &mut NtfsCursor<'_>, file: &NtfsFile<'_>) -> Result<Option<Vec<u8>>, NtfsCallError> {
-    let mut attributes = file.attributes();
-    while let Some(item) = attributes.next(cursor) {
-        let item = item?;
-        let attribute = item.to_attribute()?;
-        if attribute.ty()? == NtfsAttributeType::ReparsePoint {
-            return reparse_bytes(cursor, &attribute).map(Some);
-        }
+impl FileSystem for NtfsFiles {
+    fn root(&self) -> FileId {
+        ROOT
     }
-    Ok(None)
-}
 
-/// Returns true if a reparse point other than a link replaces content that is stored elsewhere. The
-/// driver that stores it elsewhere leaves a hole and fills it on demand: a file without a hole is
-/// complete.
-fn is_elsewhere(
-    cursor: &mut NtfsCursor<'_>,
-    file: &NtfsFile<'_>,
-    attribute: &NtfsAttribute<'_, '_>,
-    content: &NtfsContent,
-) -> Result<bool, NtfsCallError> {
-    let has_reparse_point = || {
-        file.info().is_ok_and(|info| info.file_attributes().contains(NtfsFileAttributeFlags::REPARSE_POINT))
-    };
-    if content.size == 0 || !has_reparse_point() {
-        return Ok(false);
-    }
-    let reparse = reparse_point(cursor, file)?;
-    if reparse.is_none_or(|reparse| reparse::target(&reparse).is_some()) {
-        return Ok(false);
-    }
-    Ok(match attribute.value(cursor)? {
-        // A resident file has no holes: its replaced content is zeros.
-        NtfsAttributeValue::Resident(value) => value.data().iter().all(|byte| *byte == 0),
-        NtfsAttributeValue::NonResident(value) => {
-            let mut here = 0_u64;
-            for run in value.data_runs() {
-                let run = run?;
-                if run.data_position().value().is_none() {
-                    break;
-                }
-                here = here.saturating_add(run.allocated_size());
+    fn status(&self, id: FileId) -> Result<FileStatus, FileSystemError> {
+        let file = self.table.file(id.0)?;
+        let what = format!("file of record {}", id.0);
+        let information = file.value(attribute::STANDARD_INFORMATION)?;
+        let information = information.ok_or_else(|| damaged(&what, "it has no times"))?;
+        let names = file.all_of_kind(attribute::FILE_NAME)?;
+        let names = names.iter().filter_map(|name| NtfsName::parse(id.0, name.resident_value()?));
+        let links = u32::try_from(names.filter(|name| !name.is_of_dos()).count()).unwrap_or(u32::MAX);
+        let target = self.reparse_point(&file)?.and_then(|reparse| reparse::target(&reparse));
+        let kind = match (&target, file.is_folder()) {
+            (Some(_), _) => FileKind::SymbolicLink,
+            (None, true) => FileKind::Folder,
+            (None, false) => FileKind::File,
+        };
+        let mode = match kind {
+            FileKind::SymbolicLink => 0o777,
+            FileKind::Folder => 0o755,
+            _ if u32_at(&information, 32) & IS_READ_ONLY != 0 => 0o444,
+            _ => 0o644,
+        };
+        let (size, allocated) = match (kind, target) {
+            (_, Some(target)) => (target.len() as u64, 0),
+            (FileKind::File, _) => {
+                let content = self.content(id)?;
+                content.stream.as_ref().map_or((0, 0), |stream| (stream.size(), stream.size()))
             }
-            here.min(content.written) < content.size
-        }
-        // The runs are in several records, which are not searched here.
-        NtfsAttributeValue::AttributeListNonResident(_) => true,
-    })
-}
-
-fn reparse_bytes(
-    cursor: &mut NtfsCursor<'_>,
-    attribute: &NtfsAttribute<'_, '_>,
-) -> Result<Vec<u8>, NtfsCallError> {
-    let length = attribute.value_length().min(REPARSE_BYTES_MAX);
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-    attribute.value(cursor)?.read_exact(cursor, &mut bytes)?;
-    Ok(bytes)
-}
-
-fn refuse_packed(file: FileId, content: &NtfsContent) -> Result<(), FileSystemError> {
-    for (flag, feature) in
-        [(NtfsAttributeFlags::COMPRESSED, "compression"), (NtfsAttributeFlags::ENCRYPTED, "encryption")]
-    {
-        if content.flags.contains(flag) {
-            let what = format!("content of record {}", file.0);
-            return Err(FileSystemError::Unsupported { what, feature: format!("NTFS's {feature}") });
-        }
+            _ => (0, 0),
+        };
+        Ok(FileStatus {
+            links: if kind == FileKind::Folder { 1 } else { links.max(1) },
+            allocated,
+            modified: moment(u64_at(&information, 8)),
+            changed: Some(moment(u64_at(&information, 16))),
+            accessed: Some(moment(u64_at(&information, 24))),
+            created: Some(moment(u64_at(&information, 0))),
+            ..FileStatus::new(kind, mode, size)
+        })
     }
-    Ok(())
+
+    fn children(&self, folder: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
+        let file = self.table.file(folder.0)?;
+        let what = format!("folder of record {}", folder.0);
+        if !file.is_folder() {
+            return Err(FileSystemError::Absent { what });
+        }
+        let mut number = 0_u64;
+        visit_names(&self.table, &file, &what, &mut |name| {
+            if name.is_of_dos() || name.record < FIRST_OWN_RECORD {
+                return ControlFlow::Continue(());
+            }
+            number = number.saturating_add(1);
+            if number <= first {
+                return ControlFlow::Continue(());
+            }
+            let (id, attributes) = (FileId(name.record), name.file_attributes());
+            let is_folder = attributes & IS_FOLDER != 0;
+            let kind = match (attributes & IS_REPARSE_POINT != 0, is_folder) {
+                // Only the file itself tells if it is a link.
+                (true, is_folder) => self.reparse_kind(id, is_folder),
+                (false, true) => FileKind::Folder,
+                (false, false) => FileKind::File,
+            };
+            visit(FolderChild { name: wide_names::from_utf16(name.units()), id, kind })
+        })
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        let content = self.content(file)?;
+        let Some(stream) = content.stream.as_ref().filter(|stream| offset < stream.size()) else {
+            return Ok(0);
+        };
+        let what = format!("content of record {}", file.0);
+        if stream.is_encrypted() {
+            return Err(FileSystemError::Unsupported { what, feature: "NTFS's encryption".into() });
+        }
+        if let Some(feature) = content.keeper.clone() {
+            return Err(FileSystemError::Unsupported { what, feature });
+        }
+        stream.read_at(&*self.volume, self.table.boot(), offset, into, &what)
+    }
+
+    fn next_data(&self, file: FileId, offset: u64) -> Result<Option<Range<u64>>, FileSystemError> {
+        let content = self.content(file)?;
+        let Some(stream) = &content.stream else { return Ok(None) };
+        let whole = (offset < stream.size()).then_some(offset..stream.size());
+        let Some(runs) = stream.plain_runs().filter(|_| content.keeper.is_none()) else { return Ok(whole) };
+        let in_bytes = |clusters: u64| clusters.saturating_mul(self.table.boot().cluster_bytes);
+        let from = runs.partition_point(|run| in_bytes(run.end) <= offset);
+        let data = runs.get(from..).unwrap_or_default().iter().find(|run| run.place.is_some());
+        let written = stream.sizes().written;
+        let range = data.map(|run| in_bytes(run.first).max(offset)..in_bytes(run.end).min(written));
+        Ok(range.filter(|range| range.start < range.end))
+    }
+
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        let content = self.content(file)?;
+        let plain = content.stream.as_ref().filter(|_| content.keeper.is_none());
+        let Some((stream, runs)) = plain.and_then(|stream| Some((stream, stream.plain_runs()?))) else {
+            return Ok(None);
+        };
+        if stream.sizes().written < stream.size() {
+            return Ok(None);
+        }
+        let in_bytes = |clusters: u64| clusters.saturating_mul(self.table.boot().cluster_bytes);
+        let place = |run: &runs::NtfsRun| {
+            let length = in_bytes(run.end).min(stream.size()).saturating_sub(in_bytes(run.first));
+            let start = in_bytes(run.place?);
+            (length > 0).then(|| start..start.saturating_add(length))
+        };
+        Ok(Some(runs.iter().filter_map(place).collect()))
+    }
+
+    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+        let reparse = self.reparse_point(&self.table.file(link.0)?)?;
+        let target = reparse.and_then(|reparse| reparse::target(&reparse));
+        target.ok_or_else(|| FileSystemError::Absent { what: format!("symbolic link of record {}", link.0) })
+    }
+
+    fn xattrs(&self, id: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        let file = self.table.file(id.0)?;
+        let streams = file.all_of_kind(attribute::DATA)?;
+        let mut names: Vec<_> = streams.iter().map(|stream| stream.name()).collect();
+        names.retain(|name| !name.is_empty());
+        names.sort_unstable();
+        names.dedup();
+        let mut xattrs = Vec::new();
+        for name in names {
+            let (units, _) = name.as_chunks::<2>();
+            let shown = wide_names::from_utf16(units.iter().map(|unit| u16::from_le_bytes(*unit)));
+            let what = format!("stream {} of record {}", String::from_utf8_lossy(&shown), id.0);
+            let Some(stream) = file.stream(attribute::DATA, name, self.table.boot())? else { continue };
+            if stream.size() > XATTR_BYTES_MAX {
+                let feature = format!("an alternate stream of {} bytes", stream.size());
+                return Err(FileSystemError::Unsupported { what, feature });
+            }
+            if stream.is_encrypted() {
+                return Err(FileSystemError::Unsupported { what, feature: "NTFS's encryption".into() });
+            }
+            let value = stream.read_all(&*self.volume, self.table.boot(), XATTR_BYTES_MAX, &what)?;
+            xattrs.push(Xattr { name: [b"user.", &shown[..]].concat(), value });
+        }
+        xattrs.sort();
+        Ok(xattrs)
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.table.problem().map(Into::into)
+    }
 }
 
-fn moment(time: NtfsTime) -> FileTime {
-    let ticks = i128::from(time.nt_timestamp()).saturating_sub(TICKS_TO_1970);
+fn moment(ticks: u64) -> FileTime {
+    let ticks = i128::from(ticks).saturating_sub(TICKS_TO_1970);
     FileTime::from_wide_nanoseconds(ticks.saturating_mul(100))
 }

@@ -11,8 +11,18 @@ use varve_image::{FileId, FileKind, FileSystem, FileSystemError, LeaveOut, LeftO
 const MIB: u64 = 1 << 20;
 const RECORD_BYTES: usize = 1024;
 
-/// A disk with the sample in it. `None` if nothing can be mounted.
+/// Mounts a volume. Returns false if nothing can be mounted.
 #[expect(clippy::print_stdout, reason = "a test that does not run says so")]
+fn mounted(disk: &str, mount: &Path) -> bool {
+    let line = format!("ntfs-3g '{disk}' '{}' -o windows_names,compression", mount.display());
+    let is_mounted = std::process::Command::new("sh").args(["-c", &line]).status().unwrap().success();
+    if !is_mounted {
+        println!("SKIPPED: ntfs-3g cannot mount here");
+    }
+    is_mounted
+}
+
+/// A disk with the sample in it. `None` if nothing can be mounted.
 fn disk(sandbox: &Sandbox) -> Option<Vec<u8>> {
     let disk = sandbox.sparse("disk", 24 * MIB);
     let (disk_name, mount) = (disk.to_str().unwrap(), sandbox.path("mount"));
@@ -27,9 +37,7 @@ fn disk(sandbox: &Sandbox) -> Option<Vec<u8>> {
     fs::write(source.join("pagefile.sys"), vec![0xa5; 200_000]).unwrap();
     fs::create_dir(&mount).unwrap();
     sandbox.run(&["mkfs.ntfs", "-q", "-F", "-f", "-L", "a label", disk_name], "");
-    let line = format!("ntfs-3g '{disk_name}' '{}' -o windows_names", mount.display());
-    if !std::process::Command::new("sh").args(["-c", &line]).status().unwrap().success() {
-        println!("SKIPPED: ntfs-3g cannot mount here");
+    if !mounted(disk_name, &mount) {
         return None;
     }
     let line = format!("cp -a '{}/.' '{}/' && sync", source.display(), mount.display());
@@ -79,6 +87,121 @@ fn files_are_those_that_were_put() {
     assert_eq!((twin, files.status(twin).unwrap().links), (id_of(b"large.bin"), 2));
     let first = files.next_data(id_of(b"sparse"), 0).unwrap().unwrap();
     assert!(first.start > 0 && first.start <= MIB, "{first:?}");
+}
+
+/// Fills a mounted volume with small files, removes every second one, and fills the gaps: then a
+/// large file, the file table and the index of a folder are in very many pieces.
+fn age(mount: &Path) {
+    let small = |number: usize| mount.join(format!("small/{}/{number}", number / 100));
+    let mut count = 0;
+    loop {
+        let path = small(count);
+        let is_made = fs::create_dir_all(path.parent().unwrap()).is_ok();
+        if !is_made || fs::write(path, vec![u8::try_from(count % 251).unwrap(); 3000]).is_err() {
+            break;
+        }
+        count += 1;
+    }
+    assert!(count > 2000, "{count}");
+    // The last part of the volume is reserved for the file table.
+    while fs::write(mount.join(format!("rest-{count}")), [1; 4096]).is_ok() {
+        count += 1;
+    }
+    for number in (0..count).step_by(2) {
+        let _ = fs::remove_file(small(number));
+    }
+    // The pieces differ, so a wrong order or a missing one is noticed.
+    let pieces: Vec<u8> = (0..1500_u32).flat_map(|number| number.to_le_bytes().repeat(1024)).collect();
+    fs::write(mount.join("mail box"), pieces).unwrap();
+    fs::create_dir(mount.join("many")).unwrap();
+    for number in 0..6000 {
+        if fs::write(mount.join(format!("many/a rather long name {number:05}")), b"within its record")
+            .is_err()
+        {
+            assert!(number > 1000, "{number}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn an_aged_volume_is_read_whole() {
+    if missing(&["mkfs.ntfs", "ntfs-3g"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let (disk, mount) = (sandbox.sparse("disk", 40 * MIB), sandbox.path("mount"));
+    let disk_name = disk.to_str().unwrap();
+    fs::create_dir(&mount).unwrap();
+    sandbox.run(&["mkfs.ntfs", "-q", "-F", "-f", "-c", "4096", disk_name], "");
+    if !mounted(disk_name, &mount) {
+        return;
+    }
+    age(&mount);
+    let forget = |seen: &mut Seen| seen.mode = 0;
+    let expected = without(of_folder(&mount), forget);
+    unmount(&mount);
+    let bytes = fs::read(disk).unwrap();
+    let table_list = attribute(&bytes, record(&bytes, FileId(0)), 0x20);
+    assert_eq!(number_at(&bytes, table_list, 4), 0x20, "the file table is in too few pieces");
+    let files = open(bytes);
+    assert_eq!(files.warning(), None);
+    let found = without(walk(&*files), forget);
+    assert!(found.keys().eq(expected.keys()), "{} of {} files", found.len(), expected.len());
+    for (path, seen) in &expected {
+        assert!(found[path] == *seen, "{path}: {:?}", (found[path].kind, found[path].size));
+    }
+}
+
+#[test]
+fn compressed_files_and_streams_are_read() {
+    if missing(&["mkfs.ntfs", "ntfs-3g", "setfattr"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let (disk, mount) = (sandbox.sparse("disk", 24 * MIB), sandbox.path("mount"));
+    let disk_name = disk.to_str().unwrap();
+    fs::create_dir(&mount).unwrap();
+    sandbox.run(&["mkfs.ntfs", "-q", "-F", "-f", "-c", "4096", disk_name], "");
+    if !mounted(disk_name, &mount) {
+        return;
+    }
+    let packed = mount.join("packed");
+    fs::create_dir(&packed).unwrap();
+    // New files in this folder are compressed.
+    sandbox
+        .run(&["setfattr", "-n", "system.ntfs_attrib_be", "-v", "0x00000800", packed.to_str().unwrap()], "");
+    let text: Vec<u8> = (0..60_000_u32).flat_map(|number| format!("line {number}\n").into_bytes()).collect();
+    let noise: Vec<u8> =
+        (0..300_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0]).collect();
+    let mixed = [&text[..100_001], &[0; 200_000], &noise, &text].concat();
+    for (name, content) in [("text", &text), ("noise", &noise), ("mixed", &mixed)] {
+        fs::write(packed.join(name), content).unwrap();
+    }
+    let text_path = packed.join("text");
+    sandbox.run(&["setfattr", "-n", "user.note", "-v", "beside it", text_path.to_str().unwrap()], "");
+    let used = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&text_path).unwrap()) * 512;
+    assert!(used < text.len() as u64 / 2, "it is not compressed: {used} of {} bytes", text.len());
+    unmount(&mount);
+    let files = open(fs::read(disk).unwrap());
+    let folder = id_of(&*files, "packed");
+    for (name, content) in [("text", &text), ("noise", &noise), ("mixed", &mixed)] {
+        let id = files.child(folder, name.as_bytes()).unwrap().unwrap().id;
+        let mut bytes = vec![1; content.len() + 10];
+        let length = files.read_at(id, 0, &mut bytes).unwrap();
+        assert!(&bytes[..length] == content, "{name}");
+        for offset in [1_u64, 65_535, 65_536, 131_000] {
+            let mut part = [1; 70_000];
+            let length = files.read_at(id, offset, &mut part).unwrap();
+            let from = usize::try_from(offset).unwrap();
+            assert!(part[..length] == content[from..from + length], "{name} from {offset}");
+        }
+        let notes: Vec<_> =
+            files.xattrs(id).unwrap().into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
+        let expected =
+            if name == "text" { vec![(b"user.note".to_vec(), b"beside it".to_vec())] } else { Vec::new() };
+        assert_eq!(notes, expected, "{name}");
+    }
 }
 
 fn number_at(bytes: &[u8], at: usize, length: usize) -> usize {
