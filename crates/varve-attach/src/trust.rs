@@ -26,6 +26,8 @@ pub enum TrustError {
     NoKey { place: String },
     #[error("the head is not believed: {0}")]
     Head(#[from] OpenHeadError),
+    #[error("edition {serial} is signed with the key {key}, which edition {seen} has withdrawn")]
+    WithdrawnKey { serial: u64, key: EditionKey, seen: u64 },
     #[error("this is edition {serial}, but edition {seen} was seen before")]
     Older { serial: u64, seen: u64 },
     #[error(
@@ -61,6 +63,7 @@ pub struct BelievedHead {
 }
 
 /// Decides whether the head of the publication at `place` is believed, and adds it to the record.
+/// The order of the checks is that of `docs/internals/publication-format.md`, section 4.
 ///
 /// # Errors
 /// [`TrustError`]. The record is then unchanged.
@@ -73,7 +76,7 @@ pub fn believe_head(
 ) -> Result<BelievedHead, TrustError> {
     let mut warnings = Vec::new();
     let known = record.place(place);
-    let keys = match (&rules.keys[..], known) {
+    let roots = match (&rules.keys[..], known) {
         ([], Some((_, key))) => vec![key],
         ([], None) if rules.trusts_first_use => {
             let signers = signers_of(bytes)?;
@@ -83,43 +86,59 @@ pub fn believe_head(
         ([], None) => return Err(TrustError::NoKey { place: place.to_owned() }),
         (keys, _) => keys.to_vec(),
     };
-    let trusted = record.successors(&keys);
-    let opened = EditionHead::open(bytes, &trusted)?;
-    let fields = opened.head.fields();
-    let signers: Vec<_> = opened.signers.iter().filter(|signer| trusted.contains(signer)).copied().collect();
-    let seen = SeenEdition { serial: fields.serial, digest: ObjectName::of(bytes) };
-    if !rules.allows_older && known.is_some_and(|(id, _)| id != fields.id) {
-        return Err(TrustError::OtherPublication);
-    }
-    let newest = signers.iter().filter_map(|signer| record.seen(signer, &fields.id));
-    if let Some(newest) = newest.max_by_key(|seen| seen.serial) {
-        let is_forked = newest.serial == seen.serial && newest.digest != seen.digest;
-        if is_forked && !rules.allows_older {
-            return Err(TrustError::Forked { serial: seen.serial });
-        }
-        if newest.serial > seen.serial {
-            if !rules.allows_older {
-                return Err(TrustError::Older { serial: seen.serial, seen: newest.serial });
+    // The id of the publication is in the lines, and decides which of these keys count.
+    let opened = EditionHead::open(bytes, &record.all_keys_after(&roots))?;
+    let (fields, signers) = (opened.head.fields(), &opened.signers);
+    let (id, serial) = (fields.id, fields.serial);
+    let known_here = known.filter(|(known_id, _)| *known_id == id).map(|(_, key)| key);
+    let witnesses = roots.iter().chain(signers).copied().chain(known_here);
+    let newest = witnesses.filter_map(|key| record.seen(&key, &id)).max_by_key(|seen| seen.serial).cloned();
+    let is_older = newest.as_ref().is_some_and(|newest| serial <= newest.serial);
+    let digest = ObjectName::of(bytes);
+    let believes = |root: &EditionKey| {
+        let has_seen_it = record.seen(root, &id).is_some_and(|seen| seen.digest == digest);
+        has_seen_it || record.keys_after(root, &id).iter().any(|key| signers.contains(key))
+    };
+    let root = match roots.iter().find(|root| believes(root)) {
+        Some(root) => *root,
+        None => match (signers.iter().find(|signer| roots.contains(signer)), &newest) {
+            // An older head was signed with the keys of its time.
+            (Some(key), Some(_)) if rules.allows_older && is_older => *key,
+            (Some(key), Some(newest)) => {
+                return Err(TrustError::WithdrawnKey { serial, key: *key, seen: newest.serial });
             }
-            warnings.push(TrustWarning::Older { serial: seen.serial, seen: newest.serial });
+            _ => return Err(OpenHeadError::OtherKeys { signers: opened.signers }.into()),
+        },
+    };
+    if let Some(newest) = newest.filter(|newest| is_older && newest.digest != digest) {
+        if !rules.allows_older {
+            return Err(match newest.serial == serial {
+                true => TrustError::Forked { serial },
+                false => TrustError::Older { serial, seen: newest.serial },
+            });
         }
+        warnings.push(TrustWarning::Older { serial, seen: newest.serial });
+    }
+    if !rules.allows_older && known.is_some() && known_here.is_none() {
+        return Err(TrustError::OtherPublication);
     }
     if now > fields.expires {
         let is_certain = now.0.saturating_sub(fields.expires.0) > CLOCK_ERROR;
         if rules.is_strict && is_certain {
-            return Err(TrustError::Expired { serial: fields.serial });
+            return Err(TrustError::Expired { serial });
         }
         warnings.push(TrustWarning::Expired { expires: fields.expires });
     }
     if fields.time.0.saturating_sub(now.0) > CLOCK_ERROR {
         warnings.push(TrustWarning::FromTheFuture { time: fields.time });
     }
-    if let Some(signer) = signers.first().filter(|_| !signers.iter().any(|signer| keys.contains(signer))) {
-        warnings.push(TrustWarning::NewKey { key: *signer });
-    }
-    let first_key = known.map(|(_, key)| key).filter(|key| trusted.contains(key));
-    if let Some(first_key) = first_key.or_else(|| keys.first().copied()) {
-        record.add(place, fields.id, first_key, seen, &signers, &fields.keys);
+    let new_key = signers.first().filter(|_| !signers.iter().any(|signer| roots.contains(signer)));
+    warnings.extend(new_key.map(|key| TrustWarning::NewKey { key: *key }));
+    let place_key = known_here.filter(believes).unwrap_or(root);
+    record.add_place(place, id, place_key);
+    if !is_older {
+        let seen = SeenEdition { serial, digest, keys: fields.keys.clone() };
+        record.add_edition(id, &seen, signers);
     }
     Ok(BelievedHead { head: opened.head, warnings })
 }
@@ -235,10 +254,79 @@ mod tests {
         let warning = TrustWarning::NewKey { key: key(2) };
         assert_eq!(machine.on_day(3, &head(3, &[2]), &rules(&[1])), Ok(vec![warning]));
         assert!(machine.on_day(3, &head(3, &[2]), &rules(&[2])).is_ok());
-        // The serial that a stolen key has signed does not bind its successor.
-        assert!(machine.on_day(3, &head(1 << 10, &[1]), &rules(&[1])).is_ok());
-        assert!(machine.on_day(4, &head(4, &[2]), &rules(&[2])).is_ok());
         assert!(Machine::default().on_day(3, &head(3, &[2]), &rules(&[1])).is_err());
+        assert!(machine.on_day(4, &head(4, &[2, 3]), &rules(&[])).is_ok(), "the place leads to the key");
+        assert!(machine.on_day(5, &head(5, &[3]), &rules(&[1])).is_ok(), "and the first address still does");
+    }
+
+    /// A reader that has believed editions 3 (old key), 5 (both keys) and 8 (new key).
+    fn after_a_change_of_key() -> Machine {
+        let mut machine = Machine::default();
+        for (serial, signers) in [(3, &[1][..]), (5, &[1, 2]), (8, &[2])] {
+            assert!(machine.on_day(8, &head(serial, signers), &rules(&[1])).is_ok(), "{serial}");
+        }
+        machine
+    }
+
+    /// Lines of signatures are not signed, so a server can leave out one.
+    #[test]
+    fn an_older_edition_is_refused_whoever_has_signed_it() {
+        let [old, new] = [1, 2].map(|signer| head_of(7, 6, &[signer], &[1, 2]));
+        let both = head_of(7, 6, &[1, 2], &[1, 2]);
+        for address in [&[1][..], &[2], &[1, 2], &[]] {
+            for (name, edition) in [("old", &old), ("new", &new), ("both", &both)] {
+                let mut machine = after_a_change_of_key();
+                let refused = machine.on_day(8, edition, &rules(address));
+                assert!(
+                    matches!(
+                        refused,
+                        Err(TrustError::Older { .. } | TrustError::WithdrawnKey { .. } | TrustError::Head(_))
+                    ),
+                    "{address:?}, {name}: {refused:?}"
+                );
+            }
+        }
+        // The new address alone has seen nothing but edition 8, which it believes by itself.
+        let mut machine = Machine::default();
+        assert!(machine.on_day(3, &head(3, &[1]), &rules(&[1])).is_ok());
+        assert!(machine.on_day(8, &head(8, &[2]), &rules(&[2])).is_ok());
+        let older = TrustError::Older { serial: 6, seen: 8 };
+        assert_eq!(machine.on_day(8, &old, &rules(&[1])), Err(older), "it was seen at this place");
+    }
+
+    #[test]
+    fn a_key_that_the_newest_edition_does_not_list_signs_no_later_one() {
+        let stolen = head(100, &[1]);
+        let mut machine = after_a_change_of_key();
+        let withdrawn = TrustError::WithdrawnKey { serial: 100, key: key(1), seen: 8 };
+        assert_eq!(machine.on_day(9, &stolen, &rules(&[1])), Err(withdrawn.clone()));
+        let allowed = TrustRules { allows_older: true, ..rules(&[1]) };
+        assert_eq!(machine.on_day(9, &stolen, &allowed), Err(withdrawn), "it is not older");
+        assert!(machine.on_day(9, &stolen, &rules(&[2])).is_err());
+        assert!(machine.on_day(9, &stolen, &rules(&[])).is_err());
+        let listing_itself = head_of(7, 100, &[1], &[1, 2]);
+        assert!(machine.on_day(9, &listing_itself, &rules(&[1])).is_err());
+        assert!(machine.on_day(9, &head(9, &[2]), &rules(&[1])).is_ok());
+        // A head may be the last one of its own key, and is believed again.
+        assert!(machine.on_day(10, &head_of(7, 10, &[2], &[3]), &rules(&[1])).is_ok());
+        assert!(machine.on_day(10, &head_of(7, 10, &[2], &[3]), &rules(&[2])).is_ok());
+        assert!(machine.on_day(11, &head(11, &[2]), &rules(&[2])).is_err());
+        // On request, an edition of the old key is believed, and changes no memory.
+        let before = machine.0.clone();
+        let warning = TrustWarning::Older { serial: 3, seen: 10 };
+        assert_eq!(machine.on_day(10, &head(3, &[1]), &allowed), Ok(vec![warning]));
+        assert_eq!(machine.0, before);
+    }
+
+    #[test]
+    fn a_publication_with_the_id_of_another_one_has_a_memory_of_its_own() {
+        let mut machine = after_a_change_of_key();
+        let mut copy = head_of(7, 1000, &[9], &[9, 2]);
+        assert!(believe_head(&copy, "elsewhere", &rules(&[9]), &mut machine.0, Timestamp(0)).is_ok());
+        assert!(machine.on_day(9, &head(9, &[2]), &rules(&[1])).is_ok());
+        assert!(machine.on_day(9, &copy, &rules(&[1])).is_err());
+        copy = head_of(7, 10, &[9], &[9]);
+        assert!(machine.on_day(10, &copy, &rules(&[2])).is_err());
     }
 
     #[test]

@@ -277,6 +277,9 @@ fn edition_hint(error: &OpenEditionError) -> Option<&'static str> {
         TrustError::Older { .. } | TrustError::Forked { .. } | TrustError::OtherPublication => {
             Some("ask the publisher; if it is meant to be so, --allow-older believes it")
         }
+        TrustError::WithdrawnKey { .. } => Some(
+            "the key may be stolen: ask the publisher for the newest address, by another way than this server",
+        ),
         TrustError::Expired { .. } => Some("without --strict this is only a warning"),
         TrustError::Head(_) => Some("check the key in the address"),
     }
