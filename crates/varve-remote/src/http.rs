@@ -1,5 +1,7 @@
 //! HTTP for S3, WebDAV and web servers: one attempt of one request, and the parts of its answer.
 
+pub mod connect;
 pub mod exchange;
+pub mod own_network;
 pub mod plain_receiver;
 pub mod xml;

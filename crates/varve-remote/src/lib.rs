@@ -44,6 +44,7 @@ mod tls;
 mod transfer;
 mod venti;
 
+pub use http::own_network::is_on_own_network;
 pub use naming::location::{HostLocation, Location, LocationError, S3Location, without_password};
 pub use naming::password::Password;
 pub use observer::Observer;

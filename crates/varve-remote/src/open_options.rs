@@ -49,6 +49,9 @@ pub struct OpenOptions {
     pub authorities: Option<PathBuf>,
     /// The time-outs and retries.
     pub patience: RetryPolicy,
+    /// Refuses addresses of the machine's own network, for places that a stranger has named. Only
+    /// web servers heed it, and none behind a proxy.
+    pub public_only: bool,
     /// Returns true if the caller no longer waits for answers. It is called during the pause before
     /// a retry, which is then cancelled.
     pub is_over: Option<fn() -> bool>,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::{ControlFlow, Range};
+use std::time::Duration;
 
 use bytes::Bytes;
 use varve_world::FileName;
@@ -102,6 +103,24 @@ pub enum TargetError {
         what: String,
         source: io::Error,
     },
+}
+
+impl TargetError {
+    /// Returns the pause that the server has asked for, if it did.
+    #[must_use]
+    pub fn asked_pause(&self) -> Option<Duration> {
+        let Self::Failed { source, .. } = self else { return None };
+        let asked = source.get_ref()?.downcast_ref::<PauseAsked>()?;
+        Some(asked.pause)
+    }
+}
+
+/// A server has refused a request for now, and has told when to ask again.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}: the server asks to wait for {} s", pause.as_secs())]
+pub(crate) struct PauseAsked {
+    pub text: String,
+    pub pause: Duration,
 }
 
 /// The result of removing an object for good.

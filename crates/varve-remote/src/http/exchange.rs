@@ -8,14 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, TRANSFER_ENCODING,
+};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Body, Client, ClientBuilder, Request, Response, StatusCode, Version};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::edge::{self, Runtime};
-use crate::http::plain_receiver::{PACED_BYTES, PlainBody, PlainConnections, USER_AGENT};
+use crate::http::own_network::{PublicResolver, refuse_own_address};
+use crate::http::plain_receiver::{PACED_BYTES, PlainBody, PlainConnections, USER_AGENT, has_proxy};
 use crate::http::xml;
 use crate::naming::leftovers;
 use crate::retry::attempt_error::{AttemptError, chain};
@@ -99,6 +102,8 @@ impl Http {
             (false, Redirects::Refuse) => tls::believing_nobody()?,
         };
         let is_only_read = redirects == Redirects::Follow;
+        // The proxy may be on the own network, and knows the addresses of the servers.
+        let public_only = options.public_only && !has_proxy(is_encrypted);
         if is_only_read {
             tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         }
@@ -108,9 +113,10 @@ impl Http {
             .read_timeout(patience.silence_max)
             .redirect(match redirects {
                 Redirects::Refuse => Policy::none(),
-                Redirects::Follow => Policy::custom(follow),
+                Redirects::Follow => Policy::custom(move |attempt| follow(attempt, public_only)),
             })
             .user_agent(USER_AGENT);
+        let client = if public_only { client.dns_resolver(Arc::new(PublicResolver)) } else { client };
         let client = match is_only_read {
             true => with_http2(client, patience.silence_max),
             // The other servers also receive, and are used over one connection for each request.
@@ -118,7 +124,8 @@ impl Http {
         };
         let client = client.build().map_err(|error| chain(&error))?;
         let (up, down) = (options.up.clone(), options.down.clone());
-        let plain = if is_encrypted { None } else { PlainConnections::new(patience.silence_max) };
+        let plain =
+            if is_encrypted { None } else { PlainConnections::new(patience.silence_max, public_only) };
         let (spare, ignores_ranges, sends_whole, multiplexes) = Default::default();
         let runtime = Runtime::new()?;
         Ok(Self {
@@ -165,7 +172,7 @@ impl Http {
         note_version(&response, &self.multiplexes);
         let (status, headers) = (response.status(), response.headers().clone());
         let limit = if status.is_success() { bytes_max } else { ERROR_BYTES_MAX };
-        let body = collect(response, limit).await;
+        let body = collect(response, limit, self.patience).await;
         // The body of an error answer may be missing; the status is enough.
         let body = if status.is_success() { body? } else { body.unwrap_or_default() };
         Ok(HttpAnswer { status, headers, body })
@@ -185,9 +192,10 @@ impl Http {
     pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, AttemptError> {
         let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
         let (ignores_ranges, multiplexes) = (Arc::clone(&self.ignores_ranges), Arc::clone(&self.multiplexes));
+        let patience = self.patience;
         self.beside(async move {
             let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
-            let mut arriving = IncomingAnswer::begin(&client, request, range, down).await?;
+            let mut arriving = IncomingAnswer::begin(&client, request, range, down, patience).await?;
             note_version(&arriving.response, &multiplexes);
             ignores_ranges.fetch_or(arriving.is_longer, Ordering::Relaxed);
             let mut buffer = spare.take(wanted.min(ROOM_BYTES_MAX));
@@ -211,11 +219,12 @@ impl Http {
         let (client, down) = (self.client.clone(), self.down.clone());
         let plain = self.plain.clone().filter(|_| !self.sends_whole.load(Ordering::Relaxed));
         let (ignores_ranges, sends_whole) = (Arc::clone(&self.ignores_ranges), Arc::clone(&self.sends_whole));
-        let multiplexes = Arc::clone(&self.multiplexes);
+        let (multiplexes, patience) = (Arc::clone(&self.multiplexes), self.patience);
         let mut pieces = PieceCutter::new(Arc::clone(&self.spare), place);
         let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
         let coming = self.beside(async move {
-            let mut coming = IncomingRange::begin(plain.as_ref(), &client, request, range, down).await?;
+            let coming = IncomingRange::begin(plain.as_ref(), &client, request, range, down, patience);
+            let mut coming = coming.await?;
             if let IncomingRange::Library(answer, _) = &coming {
                 note_version(&answer.response, &multiplexes);
                 ignores_ranges.fetch_or(answer.is_longer, Ordering::Relaxed);
@@ -287,13 +296,15 @@ impl IncomingRange {
         request: Request,
         range: Range<u64>,
         down: Option<Arc<Pace>>,
+        patience: RetryPolicy,
     ) -> Result<Self, AttemptError> {
         if let Some(plain) = plain
             && let Some(body) = plain.ask(&request, &range).await?
         {
             return Ok(Self::Plain(body, down));
         }
-        Ok(Self::Library(IncomingAnswer::begin(client, request, range, down).await?, Bytes::new()))
+        let answer = IncomingAnswer::begin(client, request, range, down, patience).await?;
+        Ok(Self::Library(answer, Bytes::new()))
     }
 
     /// Returns the next full piece, and at the end the incomplete last one; `None` after the end.
@@ -326,6 +337,9 @@ struct IncomingAnswer {
     left: u64,
     /// The length of the whole object, if the answer contains it.
     whole: Option<u64>,
+    /// True if nothing but the end of the connection marks the end of the answer. Then a broken
+    /// connection looks the same.
+    ends_with_connection: bool,
     /// True if the whole object comes instead of the range.
     is_whole: bool,
     /// True if it has more bytes than the range.
@@ -338,6 +352,7 @@ impl IncomingAnswer {
         request: Request,
         range: Range<u64>,
         down: Option<Arc<Pace>>,
+        patience: RetryPolicy,
     ) -> Result<Self, AttemptError> {
         let response = client.execute(request).await.map_err(of_client)?;
         let is_whole = response.status() == StatusCode::OK;
@@ -351,7 +366,7 @@ impl IncomingAnswer {
             StatusCode::RANGE_NOT_SATISFIABLE => return Err(AttemptError::Short),
             status => {
                 let headers = response.headers().clone();
-                let body = collect(response, ERROR_BYTES_MAX).await.unwrap_or_default();
+                let body = collect(response, ERROR_BYTES_MAX, patience).await.unwrap_or_default();
                 return Err(HttpAnswer { status, headers, body }.attempt_error());
             }
         };
@@ -359,7 +374,9 @@ impl IncomingAnswer {
             return Err(AttemptError::Short);
         }
         let left = range.end - range.start;
-        Ok(Self { response, down, left_to_skip, left, whole, is_whole, is_longer })
+        let ends_with_connection = response.version() < Version::HTTP_2
+            && [CONTENT_LENGTH, TRANSFER_ENCODING].iter().all(|name| !response.headers().contains_key(name));
+        Ok(Self { response, down, left_to_skip, left, whole, ends_with_connection, is_whole, is_longer })
     }
 
     /// Returns the next bytes of the requested range; `None` at the end of the range.
@@ -369,8 +386,8 @@ impl IncomingAnswer {
                 // The answer ended properly but too early. If it contained no length, the object
                 // ends here.
                 return Err(match self.whole {
-                    Some(_) => AttemptError::passing("the answer ended early"),
-                    None => AttemptError::Short,
+                    None if !self.ends_with_connection => AttemptError::Short,
+                    _ => AttemptError::passing("the answer ended early"),
                 });
             };
             if let Some(pace) = &self.down {
@@ -453,12 +470,14 @@ fn note_version(response: &Response, multiplexes: &AtomicBool) {
 }
 
 /// Decides if a redirect is followed.
-fn follow(attempt: Attempt<'_>) -> Action {
+fn follow(attempt: Attempt<'_>, public_only: bool) -> Action {
     let was_encrypted = attempt.previous().iter().any(|url| url.scheme() == "https");
     if attempt.previous().len() > REDIRECTS_MAX {
         attempt.error(io::Error::other("the server redirects too often"))
     } else if was_encrypted && attempt.url().scheme() != "https" {
         attempt.error(io::Error::other("the server redirects from HTTPS to HTTP, which is not followed"))
+    } else if public_only && let Err(error) = refuse_own_address(attempt.url()) {
+        attempt.error(error)
     } else {
         attempt.follow()
     }
@@ -476,15 +495,27 @@ fn paced(contents: Bytes, pace: Arc<Pace>) -> Body {
     }))
 }
 
-async fn collect(mut response: Response, limit: usize) -> Result<Bytes, AttemptError> {
+/// Receives the rest of an answer of at most `limit` bytes. Its time-out grows with the bytes that
+/// have come: `limit` may be much larger than the answer, and a byte now and then is no silence.
+async fn collect(mut response: Response, limit: usize, patience: RetryPolicy) -> Result<Bytes, AttemptError> {
+    let begun = edge::now();
     let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(of_client)? {
+    loop {
+        let elapsed = edge::now().saturating_duration_since(begun);
+        let left = patience.time_for(body.len() as u64).saturating_sub(elapsed);
+        let piece = tokio::time::timeout(left, response.chunk()).await.map_err(|_| too_slow(body.len()))?;
+        let Some(piece) = piece.map_err(of_client)? else { break };
         if body.len() + piece.len() > limit {
             return Err(AttemptError::refused(format!("the server's answer is longer than {limit} bytes")));
         }
         body.extend_from_slice(&piece);
     }
     Ok(body.into())
+}
+
+fn too_slow(come: usize) -> AttemptError {
+    let text = format!("the server sends its answer too slowly: {come} bytes of it have come");
+    AttemptError::Passing(io::Error::new(io::ErrorKind::TimedOut, text), None)
 }
 
 /// Converts an error of the client, from before or during the answer.
@@ -534,9 +565,10 @@ impl HttpAnswer {
                 AttemptError::passing(text)
             }
             (501 | 505 | 507, _) => AttemptError::refused(text),
-            (408 | 425 | 429 | 500..=599, _) => {
-                AttemptError::Passing(io::Error::other(text), self.asked_pause())
-            }
+            (408 | 425 | 429 | 500..=599, _) => match self.asked_pause() {
+                None => AttemptError::passing(text),
+                Some(pause) => AttemptError::with_asked_pause(text, pause),
+            },
             _ => AttemptError::refused(text),
         }
     }

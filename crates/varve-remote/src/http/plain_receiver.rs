@@ -4,6 +4,7 @@
 //! request is parsed here. For all other answers, the library repeats the request.
 
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +16,9 @@ use reqwest::header::HOST;
 use reqwest::{Method, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use url::{Host, Position, Url};
+use url::Position;
 
+use crate::http::connect::connect;
 use crate::retry::attempt_error::AttemptError;
 use crate::transfer::pieces::PieceCutter;
 use crate::{Pace, edge};
@@ -31,8 +33,18 @@ pub(crate) const USER_AGENT: &str = concat!("varve/", env!("CARGO_PKG_VERSION"))
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 
-/// The variables that name a proxy for requests without TLS. The library handles proxies.
-const PROXY_VARIABLES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
+/// The variables that name a proxy for requests without TLS, and with it. The library handles
+/// proxies.
+const PROXY_VARIABLES: [[&str; 4]; 2] = [
+    ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
+    ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
+];
+
+/// Reports whether requests go through a proxy.
+pub(crate) fn has_proxy(is_encrypted: bool) -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    PROXY_VARIABLES[usize::from(is_encrypted)].into_iter().any(is_set)
+}
 
 /// A connection that was idle for longer is not used again. A router on the way may have dropped
 /// its state and would drop packets silently.
@@ -42,7 +54,10 @@ const IDLE_MAX: Duration = Duration::from_secs(15);
 pub(crate) struct PlainConnections {
     /// Each with the time since when it is idle; the newest is last.
     idle: Mutex<Vec<(Instant, TcpStream)>>,
+    /// The address of the host that has answered last.
+    answered: Mutex<Option<SocketAddr>>,
     silence_max: Duration,
+    public_only: bool,
 }
 
 /// A range of an object that is being received.
@@ -61,10 +76,12 @@ pub(crate) struct PlainBody {
 impl PlainConnections {
     /// Makes an empty pool. `silence_max` is the time-out of the server. Returns `None` if requests
     /// go through a proxy.
-    pub fn new(silence_max: Duration) -> Option<Arc<Self>> {
-        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let has_proxy = PROXY_VARIABLES.into_iter().any(is_set);
-        (!has_proxy).then(|| Arc::new(Self { idle: Mutex::default(), silence_max }))
+    pub fn new(silence_max: Duration, public_only: bool) -> Option<Arc<Self>> {
+        (!has_proxy(false)).then(|| Arc::new(Self::of(silence_max, public_only)))
+    }
+
+    fn of(silence_max: Duration, public_only: bool) -> Self {
+        Self { idle: Mutex::default(), answered: Mutex::default(), silence_max, public_only }
     }
 
     /// Requests a range of an object. `None` says nothing about the object: the library must repeat
@@ -85,7 +102,10 @@ impl PlainConnections {
                 return Ok(answered);
             }
         }
-        let connection = self.timed(connect(url)).await.map_err(AttemptError::of_io)?;
+        let preferred = *self.answered.lock();
+        let connected = self.timed(connect(url, preferred, self.public_only)).await;
+        let (connection, address) = connected.map_err(AttemptError::of_io)?;
+        *self.answered.lock() = Some(address);
         self.ask_over(connection, &head, range).await.map_err(AttemptError::of_io)
     }
 
@@ -181,18 +201,6 @@ impl PlainBody {
     }
 }
 
-async fn connect(url: &Url) -> io::Result<TcpStream> {
-    let port = url.port_or_known_default().unwrap_or(80);
-    let connection = match url.host() {
-        Some(Host::Domain(name)) => TcpStream::connect((name, port)).await,
-        Some(Host::Ipv4(address)) => TcpStream::connect((address, port)).await,
-        Some(Host::Ipv6(address)) => TcpStream::connect((address, port)).await,
-        None => Err(io::Error::new(io::ErrorKind::InvalidInput, "the URL has no host")),
-    }?;
-    connection.set_nodelay(true)?;
-    Ok(connection)
-}
-
 /// Encodes the head of a request.
 fn head_of(request: &Request) -> Vec<u8> {
     let url = request.url();
@@ -257,6 +265,7 @@ fn read_head(come: &[u8], range: &Range<u64>) -> AnswerHead {
 mod tests {
     use proptest::prelude::*;
     use tokio::net::TcpListener;
+    use url::Url;
 
     use super::*;
 
@@ -358,7 +367,7 @@ mod tests {
             let request = Request::new(Method::GET, Url::parse(&url).unwrap());
             let server = tokio::spawn(serve(listener, script));
             let silence_max = Duration::from_secs(20);
-            let connections = Arc::new(PlainConnections { idle: Mutex::default(), silence_max });
+            let connections = Arc::new(PlainConnections::of(silence_max, false));
             let mut received = Vec::new();
             for _ in 0..count {
                 received.push(receive(&connections, &request).await);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use varve_world::FileName;
 
-use crate::TargetError;
+use crate::target::{PauseAsked, TargetError};
 
 /// The reason why one attempt of an operation failed.
 #[derive(Debug)]
@@ -31,6 +31,11 @@ impl AttemptError {
     /// Makes a passing failure with a text of this program.
     pub fn passing(text: impl Into<String>) -> Self {
         Self::Passing(io::Error::other(text.into()), None)
+    }
+
+    /// Makes a passing failure of a server that asks for a pause. Its text names the pause.
+    pub fn with_asked_pause(text: String, pause: Duration) -> Self {
+        Self::Passing(io::Error::other(PauseAsked { text, pause }), Some(pause))
     }
 
     /// Converts an error of a connection or a file. Errors that need a person are refusals; the

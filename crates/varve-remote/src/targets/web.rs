@@ -16,6 +16,7 @@ use url::Url;
 use varve_world::FileName;
 
 use crate::http::exchange::{self, Http, Redirects};
+use crate::http::own_network::refuse_own_address;
 use crate::naming::location::HostLocation;
 use crate::naming::target_listing::TargetListing;
 use crate::retry::attempt_error::{AttemptError, chain};
@@ -58,6 +59,9 @@ impl Web {
             })
         });
         let authorization = authorization.transpose().map_err(|error| chain(&error))?;
+        if options.public_only {
+            refuse_own_address(&Url::parse(&folder).map_err(|error| chain(&error))?)?;
+        }
         let http = Http::new(options, is_encrypted, Redirects::Follow)?;
         Ok(Self { http, place, is_encrypted, folder, authorization })
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use varve_remote::{OpenOptions, PutMode, RetryPolicy, Target, TargetError, open};
@@ -112,6 +113,72 @@ fn lies_of_a_web_server_are_bounded() {
     }));
     assert_eq!(identity.get_whole(&name("head"), 99, None).unwrap().unwrap().bytes, "identity");
     assert_eq!(identity.get(&name("head"), 0..8).unwrap(), "identity");
+}
+
+/// Options of a caller that tries once, and waits half a second for a silent server.
+fn impatient() -> OpenOptions {
+    let silence_max = Duration::from_millis(500);
+    OpenOptions { patience: RetryPolicy { try_count_max: 1, silence_max, ..options().patience }, ..options() }
+}
+
+#[test]
+fn a_byte_now_and_then_is_no_answer() {
+    let port = server(|_, stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n"));
+        while stream.write_all(b"v").is_ok() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let target = open(&format!("http://127.0.0.1:{port}/in"), &impatient()).unwrap();
+    let begun = Instant::now();
+    let slow = target.get_whole(&name("head"), 1 << 20, None);
+    let Err(TargetError::Failed { source, .. }) = slow else { panic!("{slow:?}") };
+    assert!(source.to_string().contains("too slowly"), "{source}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+/// Only the end of the connection marks the end of such an answer.
+#[test]
+fn an_answer_without_a_length_is_read_to_its_end() {
+    for start in ["HTTP/1.0 200 OK", "HTTP/1.1 200 OK"] {
+        let port = server(move |asked, stream| {
+            let body: &[u8] = if asked.path.ends_with("cut") { b"01234" } else { b"0123456789" };
+            drop(stream.write_all(format!("{start}\r\nConnection: close\r\n\r\n").as_bytes()));
+            drop(stream.write_all(body));
+        });
+        let target = open(&format!("http://127.0.0.1:{port}/in"), &impatient()).unwrap();
+        let pieces = |file: &str, range| {
+            let mut got = Vec::new();
+            let taken = target.get_in_pieces(&name(file), range, 0, &mut |piece| {
+                got.extend_from_slice(&piece);
+                ControlFlow::Continue(())
+            });
+            taken.map(|()| got)
+        };
+        assert_eq!(target.get_whole(&name("head"), 99, None).unwrap().unwrap().bytes, "0123456789");
+        for range in [0..10, 3..7, 9..10] {
+            let within = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+            assert_eq!(target.get(&name("head"), range.clone()).unwrap(), &b"0123456789"[within.clone()]);
+            assert_eq!(pieces("head", range).unwrap(), &b"0123456789"[within]);
+        }
+        // It may have been cut, so it says nothing of the length of the object.
+        let cut = [target.get(&name("cut"), 0..10).map(drop), pieces("cut", 0..10).map(drop)];
+        assert!(cut.iter().all(|cut| matches!(cut, Err(TargetError::Failed { .. }))), "{cut:?}");
+    }
+}
+
+#[test]
+fn a_pause_that_a_server_asks_for_is_named() {
+    let port = server(|asked, stream| {
+        let asks = if asked.path.ends_with("head") { "Retry-After: 15\r\n" } else { "" };
+        say(stream, "429 Too Many Requests", asks, b"");
+    });
+    let target = open(&format!("http://127.0.0.1:{port}/in"), &impatient()).unwrap();
+    let refused = target.get(&name("head"), 0..1).unwrap_err();
+    assert_eq!(refused.asked_pause(), Some(Duration::from_secs(15)));
+    let TargetError::Failed { source, .. } = refused else { panic!("{refused}") };
+    assert!(source.to_string().contains("the server asks to wait for 15 s"), "{source}");
+    assert_eq!(target.get(&name("other"), 0..1).unwrap_err().asked_pause(), None);
 }
 
 #[test]
