@@ -31,8 +31,10 @@ def test_a_cut_trace_is_read_to_its_last_whole_record() -> None:
         assert len(lines) >= most
         most = len(lines)
     assert most == len(LINES)
-    with_zeros = Trace(BYTES[:-10] + bytes(1000))
-    assert list(with_zeros.lines()) == LINES
+    for end, is_complete in ((len(BYTES), True), (len(BYTES) - 3, False), (len(BYTES) - 10, False)):
+        with_zeros = Trace(BYTES[:end] + bytes(1000))
+        assert list(with_zeros.lines()) == LINES
+        assert with_zeros.is_complete == is_complete
 
 
 def test_each_changed_byte_is_noticed() -> None:

@@ -6,7 +6,7 @@
 //! |      8 |     2 | version     | 1                                                              |
 //! |     10 |     1 | maker       | 0: a recorder, from real work; 1: a generator                  |
 //! |     11 |     1 | name_bytes  | length of `name`                                               |
-//! |     12 |     4 | block_bytes | size into which the source was cut; 0 if sizes differ          |
+//! |     12 |     4 | block_bytes | size into which the source was cut; 0 if sizes differ, or if the maker does not know it |
 //! |     16 |     8 | seed        | the generator's seed; 0 for a recorder                         |
 //! |     24 |  rest | name        | recorder or generator with its version, printable ASCII        |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]

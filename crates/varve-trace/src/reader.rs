@@ -176,34 +176,41 @@ impl<R: Read> TraceReader<R> {
         }
     }
 
-    /// Reads the check that follows the end, and makes sure that nothing follows it.
+    /// Reads the check that follows the end, and makes sure that only zeros follow it.
     fn read_last_check(&mut self) -> Result<Option<TraceRecord>, ReadTraceError> {
+        const REASON: &str = "the end is not followed by its check alone";
         let mut expected = Vec::new();
         encode_check(self.hasher.digest(), &mut expected);
         self.buffer.fill(&mut self.input, RECORD_BYTES_MAX)?;
-        let left = self.buffer.left();
-        self.ending = if left == expected {
-            Some(TraceEnding::Complete)
-        } else if expected.starts_with(left) {
-            Some(TraceEnding::Cut { offset: self.buffer.offset })
-        } else {
-            return Err(self.damaged("the end is not followed by its check alone"));
-        };
+        let (offset, left) = (self.buffer.offset, self.buffer.left());
+        // The part of the check that is there: the rest was cut, and may be zeros.
+        let there = expected.iter().zip(left).take_while(|(byte, found)| byte == found).count();
+        self.buffer.take(there);
+        self.skip_zeros(REASON)?;
+        let is_whole = there == expected.len();
+        self.ending = Some(if is_whole { TraceEnding::Complete } else { TraceEnding::Cut { offset } });
         Ok(None)
     }
 
-    /// Handles the end of the file, or zeros up to it, which a crash may leave.
+    /// Handles the end of the file, or zeros up to it.
     fn end_without_mark(&mut self) -> Result<Option<TraceRecord>, ReadTraceError> {
         let offset = self.buffer.offset;
+        self.skip_zeros("there is no such record")?;
+        self.ending = Some(TraceEnding::Cut { offset });
+        Ok(None)
+    }
+
+    /// Reads to the end of the file, where a crash may have left zeros. Anything else there is an
+    /// error for this reason.
+    fn skip_zeros(&mut self, reason: &'static str) -> Result<(), ReadTraceError> {
         loop {
             self.buffer.fill(&mut self.input, 1)?;
             let left = self.buffer.left();
             if left.is_empty() {
-                self.ending = Some(TraceEnding::Cut { offset });
-                return Ok(None);
+                return Ok(());
             }
             if left.iter().any(|byte| *byte != 0) {
-                return Err(self.damaged("there is no such record"));
+                return Err(self.damaged(reason));
             }
             let count = left.len();
             self.buffer.take(count);

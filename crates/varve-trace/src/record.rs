@@ -24,8 +24,8 @@
 //!
 //! | number | field       | value if the flag is set                       | value otherwise                    |
 //! |-------:|-------------|------------------------------------------------|------------------------------------|
-//! |      1 | place       | distance from the end of the run before        | the end of the run before          |
-//! |      2 | first_id    | distance from the last id of the run before, plus one | the next new id             |
+//! |      1 | place       | distance from the end of the run before: `place` = `end` + *d* | the end of the run before |
+//! |      2 | first_id    | distance from the id after the last one of the run before: `first_id` = `last_id` + 1 + *d* | the next new id |
 //! |      4 | block_count | number of blocks, at least 1                   | 1                                  |
 //! |      8 | block_type  | one byte, as in a store                        | that of the run before             |
 //! |     16 | block_bytes | size of each block                             | that of the run before             |
@@ -165,33 +165,42 @@ pub enum TraceRecord {
     IdsFull,
 }
 
-/// The last run of blocks, which the next one may continue.
+/// The last run of blocks, which the next one may continue. It takes all records of a trace, from
+/// the first one on.
 #[derive(Debug, Clone, Default)]
-pub struct WaitingRun(Option<TraceRecord>);
+pub struct WaitingRun {
+    record: Option<TraceRecord>,
+    /// True if the waiting run has new blocks.
+    is_new: bool,
+    next_new_id: u64,
+}
 
 impl WaitingRun {
     /// Takes the next record. Returns the run that waited, unless the record continues it. A record
     /// that is no run does not wait.
     pub fn add(&mut self, record: TraceRecord) -> [Option<TraceRecord>; 2] {
         use TraceRecord::{Get, Put};
-        let joined = match (&self.0, &record) {
+        let (Put(run) | Get(run)) = record else { return [self.record.take(), Some(record)] };
+        let was_new = self.is_new;
+        self.is_new = run.first_id >= self.next_new_id;
+        self.next_new_id = self.next_new_id.max(run.end_id());
+        // The ids of a known block and of the next new one may be consecutive: B B C.
+        let joined = match (&self.record, &record) {
+            _ if was_new != self.is_new => None,
             (Some(Put(before)), Put(run)) => before.joined(run).map(Put),
             (Some(Get(before)), Get(run)) => before.joined(run).map(Get),
             _ => None,
         };
         if joined.is_some() {
-            self.0 = joined;
+            self.record = joined;
             return [None, None];
         }
-        match record {
-            Put(_) | Get(_) => [self.0.replace(record), None],
-            _ => [self.0.take(), Some(record)],
-        }
+        [self.record.replace(record), None]
     }
 
     /// Returns the run that waits.
     pub fn take(&mut self) -> Option<TraceRecord> {
-        self.0.take()
+        self.record.take()
     }
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use varve_block::BlockType;
 use varve_trace::{
     ReadTraceError, SizeClass, SnapshotBegin, SourceKind, TraceEnding, TraceHeader, TraceMaker, TraceReader,
-    TraceRecord, TraceRun, TraceWriter, WriteTraceError,
+    TraceRecord, TraceRun, TraceWriter, WaitingRun, WriteTraceError,
 };
 
 fn header() -> TraceHeader {
@@ -135,6 +135,39 @@ fn a_cut_trace_is_readable_to_its_last_whole_record() {
     assert_eq!(most, all.len());
 }
 
+/// Some file systems leave zeros after a crash, also behind a trace that was complete.
+#[test]
+fn zeros_after_the_end_are_left_out() {
+    let bytes = written(&header(), &sample());
+    for (end, is_complete) in [(bytes.len(), true), (bytes.len() - 3, false), (bytes.len() - 9, false)] {
+        for zeros in [1, 9, 100_000] {
+            let (records, ending) = read(&[&bytes[..end], &vec![0; zeros]].concat());
+            assert_eq!(records, sample());
+            assert_eq!(ending.unwrap() == TraceEnding::Complete, is_complete, "{end} bytes, {zeros} zeros");
+        }
+    }
+    let (_, ending) = read(&[&bytes[..], &[0, 1]].concat());
+    assert!(matches!(ending, Err(ReadTraceError::Damaged { .. })));
+}
+
+/// The page prints the golden trace, so that a stranger with the page alone can test a reader.
+#[test]
+fn the_page_of_the_format_prints_the_golden_trace() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(folder.join("docs/internals/trace-format.md")).unwrap();
+    let (_, sample) = page.split_once("## 4. A sample\n").unwrap();
+    let block = |text: &str| -> Vec<String> {
+        let lines = text.lines().skip_while(|line| !line.starts_with("    "));
+        lines.take_while(|line| line.starts_with("    ")).map(|line| line[4..].to_owned()).collect()
+    };
+    let digits = block(sample).concat().replace(' ', "");
+    let golden = folder.join("fixtures/trace-v1");
+    assert_eq!(varve_block::from_hex(&digits).unwrap(), std::fs::read(golden.join("sample.vtrace")).unwrap());
+    let (_, lines) = sample.split_once("The records are:\n").unwrap();
+    let expected = std::fs::read_to_string(golden.join("sample.expected.txt")).unwrap();
+    assert_eq!(block(lines), expected.lines().collect::<Vec<_>>());
+}
+
 #[test]
 fn long_traces_have_checks_and_one_changed_bit_is_found() {
     let records: Vec<_> = (0..30_000).map(|milliseconds| TraceRecord::Idle { milliseconds }).collect();
@@ -221,6 +254,40 @@ fn runs_are_joined_only_if_they_are_one() {
         TraceRun { size_class: SizeClass::INCOMPRESSIBLE, ..next },
     ] {
         assert_eq!(run.joined(&other), None);
+    }
+}
+
+proptest! {
+    /// Neighbours repeat, and known blocks stand before new ones.
+    #[test]
+    fn every_order_of_blocks_has_a_trace(blocks in proptest::collection::vec(0_u64..9, 0..40)) {
+        let (mut ids, mut waiting, mut records) = (Vec::new(), WaitingRun::default(), Vec::new());
+        let mut expected = Vec::new();
+        for (place, block) in (0..).zip(&blocks) {
+            let known = ids.iter().position(|known| known == block);
+            let first_id = known.unwrap_or(ids.len()) as u64;
+            if known.is_none() {
+                ids.push(*block);
+            }
+            let run = TraceRun {
+                place: place * 10,
+                first_id,
+                block_count: 1,
+                block_type: BlockType::DATA,
+                block_bytes: 10,
+                size_class: SizeClass::UNKNOWN,
+            };
+            expected.push(first_id);
+            records.extend(waiting.add(TraceRecord::Put(run)).into_iter().flatten());
+        }
+        records.extend(waiting.take());
+        let (found, ending) = read(&written(&header(), &records));
+        prop_assert!(matches!(ending, Ok(TraceEnding::Complete)));
+        let found = found.iter().flat_map(|record| match record {
+            TraceRecord::Put(run) => run.first_id..run.end_id(),
+            _ => 0..0,
+        });
+        prop_assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 }
 

@@ -70,6 +70,30 @@ fn a_snapshot_is_recorded_and_its_trace_is_shown() {
     assert!(sandbox.fails(1, ["trace", "show", &trace]).contains("not a trace"));
 }
 
+/// On a fresh file system a block is often followed by its equal, and that by a new one.
+#[test]
+fn every_disk_has_a_trace() {
+    const BLOCK: usize = 16 << 10;
+    let sandbox = Sandbox::encrypted();
+    let (b, c) = (noise(1, BLOCK), noise(2, BLOCK));
+    for (number, disk) in [vec![&b, &b, &c], vec![&c, &c, &b, &b], vec![&b, &c, &b, &c]].iter().enumerate() {
+        let bytes: Vec<u8> = disk.iter().flat_map(|block| block.iter().copied()).collect();
+        sandbox.snapshot_bytes(&format!("disk{number}"), &bytes);
+    }
+    sandbox.ok(["trace", "from-store", "all.vtrace"]);
+    let shown = sandbox.json(["trace", "show", "all.vtrace"]);
+    assert_eq!(shown.last().unwrap()["complete"], true);
+    let ids: Vec<u64> = shown
+        .iter()
+        .filter(|record| record["record"] == "put")
+        .flat_map(|put| {
+            let first = put["first_id"].as_u64().unwrap();
+            first..first + put["block_count"].as_u64().unwrap()
+        })
+        .collect();
+    assert_eq!(ids, [0, 0, 1, 1, 1, 0, 0, 0, 1, 0, 1]);
+}
+
 #[test]
 fn a_profile_is_that_of_the_snapshots() {
     let sandbox = Sandbox::encrypted();
