@@ -20,7 +20,7 @@ mod unfinished_image;
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use cached_blocks::CachedBlocks;
 pub use mounted::mounted_for_writing;
-pub use new_image::{PRIVATE, make_image};
+pub use new_image::make_image;
 pub use part::ImagePart;
 pub use read::ImageReader;
 pub use read_back::read_back_image;

@@ -95,6 +95,7 @@ pub use records::node_list::{NodeList, ReadFolderError};
 pub use records::record_list::{RECORD_BYTES_MAX, ReadRecordsError, Records};
 pub use restoring::comparison::ReadBackDifference;
 pub use restoring::damage_list::DamageList;
+pub use restoring::new_file::{NewFile, PRIVATE, PUBLIC};
 pub use space::places::PlaceDensity;
 pub use space::space_needs::{NameNeeds, SnapshotNeeds, SpaceNeeds, SpaceNeedsError};
 pub use taking::copy::{CopySnapshotError, SnapshotCopier};

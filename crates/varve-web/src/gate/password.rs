@@ -4,8 +4,7 @@
 //! `$argon2id$v=19$m=65536,t=3,p=1$SALT$HASH`, with salt and hash in Base64.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use varve_archive::{NewFile, PRIVATE};
 use varve_world::Random;
 
 /// The cost of a new hash: 64 MiB of memory, in KiB, and the number of passes.
@@ -97,12 +97,7 @@ impl PasswordHash {
     /// # Errors
     /// [`PasswordError::Exists`] and [`PasswordError::Write`]
     pub fn write_new(&self, path: &Path) -> Result<(), PasswordError> {
-        let mut options = fs::OpenOptions::new();
-        let created = options.write(true).create_new(true).mode(0o600).open(path);
-        let written = created.and_then(|mut file| {
-            file.write_all(format!("{}\n", self.text()).as_bytes())?;
-            file.sync_all()
-        });
+        let written = NewFile::write(path, PRIVATE, false, format!("{}\n", self.text()).as_bytes());
         written.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => PasswordError::Exists { path: path.into() },
             _ => PasswordError::Write { path: path.into(), source },

@@ -8,7 +8,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::{crates, report, sources, text};
+use crate::{crates, report, root, sources, text};
+
+/// The files that create a file under its final name, with the reason. All other results of a
+/// command are made with `varve_archive::NewFile`: a reader must never take half a result for a
+/// whole one.
+const CREATED_IN_PLACE: [(&str, &str); 18] = [
+    ("varve-archive/src/folder/restore/files.rs", "partial names"),
+    ("varve-archive/src/folder/restore/move_into_place.rs", "partial names"),
+    ("varve-archive/src/restoring/new_file.rs", "the mechanism"),
+    ("varve-archive/src/restoring/unfinished_restore.rs", "partial names"),
+    ("varve-machine/src/boot/emulator.rs", "in a temporary folder"),
+    ("varve-machine/src/private_folder.rs", "in a temporary folder"),
+    ("varve-plan/src/device.rs", "a file to measure a disk with"),
+    ("varve-remote/src/targets/folder.rs", "temporary names"),
+    ("varve-serve/src/nbd/overlay.rs", "written as long as a disk is served"),
+    ("varve-session/src/known_servers.rs", "lines are appended"),
+    ("varve-session/src/roots_file.rs", "lines are appended"),
+    ("varve-world/src/real.rs", "files of stores, which have their own order of writes"),
+    ("varve/src/command/daily/state_folder.rs", "a lock, and a log"),
+    ("varve/src/command/planning/input_file.rs", "a device or a pipe"),
+    ("varve/src/command/restoring/drill.rs", "scratch files"),
+    ("varve/src/command/serving/attach/access_file.rs", "a log"),
+    ("varve/src/command/taking/import_check.rs", "lines are appended"),
+    ("varve/src/command/taking/trace_file.rs", "a trace without its end is a good trace"),
+];
 
 /// A module, as its path within its crate.
 type Module = Vec<String>;
@@ -226,4 +250,30 @@ fn types_own_their_fields() {
     }
     assert!(type_count >= 300, "only {type_count} types were found: does this test still see them?");
     report(&findings);
+}
+
+#[test]
+fn results_get_their_names_when_they_are_complete() {
+    const CREATORS: [&str; 6] = [
+        "create_new(true)",
+        ".create(true)",
+        " File::create(",
+        "fs::File::create(",
+        "fs::write(",
+        "OFlags::CREATE",
+    ];
+    let mut found = BTreeSet::new();
+    // Programs for experiments are not delivered.
+    let shipped = crates().into_iter().filter(|(name, _)| !["varve-lab", "varve-sim"].contains(&&**name));
+    for file in shipped.flat_map(|(_, folder)| sources(&folder)) {
+        let source = without_tests(&text(&file));
+        let is_test = file.file_name().is_some_and(|name| name == "tests.rs");
+        if !is_test && CREATORS.iter().any(|creator| source.contains(creator)) {
+            found.insert(file.strip_prefix(root().join("crates")).unwrap().display().to_string());
+        }
+    }
+    let allowed: BTreeSet<String> = CREATED_IN_PLACE.iter().map(|(file, _)| (*file).to_owned()).collect();
+    let new = found.difference(&allowed).map(|file| format!("{file}: use varve_archive::NewFile"));
+    let gone = allowed.difference(&found).map(|file| format!("{file}: creates no file any more"));
+    report(&new.chain(gone).collect::<Vec<_>>());
 }

@@ -94,6 +94,22 @@ fn every_disk_has_a_trace() {
     assert_eq!(ids, [0, 0, 1, 1, 1, 0, 0, 0, 1, 0, 1]);
 }
 
+/// A trace that cannot be made leaves no file that looks like one.
+#[test]
+fn a_trace_that_fails_leaves_no_file() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("disk", &noise(1, 300_000));
+    let arena = sandbox.arenas().pop().unwrap();
+    let mut bytes = fs::read(&arena).unwrap();
+    let end = bytes.len() - 1000;
+    bytes[4096..end].fill(0x55);
+    fs::write(&arena, bytes).unwrap();
+    let before = fs::read_dir(sandbox.path("")).unwrap().count();
+    let run = sandbox.run(["trace", "from-store", "--read", "all.vtrace"]);
+    assert_ne!(run.code, Some(0), "{}", run.text());
+    assert_eq!(fs::read_dir(sandbox.path("")).unwrap().count(), before, "{}", run.stderr);
+}
+
 #[test]
 fn a_profile_is_that_of_the_snapshots() {
     let sandbox = Sandbox::encrypted();

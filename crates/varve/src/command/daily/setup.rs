@@ -2,14 +2,15 @@
 //! that is there.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
+use varve_archive::{NewFile, PRIVATE};
 use varve_session::{Hinted, UsageError};
 use varve_store::{Permission, Role};
 use varve_watch::{ConfigText, DailyConfig};
@@ -178,10 +179,7 @@ fn write_key(key: &Path) -> Result<()> {
 /// Writes a new file that only its owner can read.
 fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
     let context = || format!("{} cannot be written", path.display());
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).with_context(context)?;
-    file.write_all(bytes).with_context(context)?;
-    file.sync_all().with_context(context)
+    NewFile::write(path, PRIVATE, false, bytes).with_context(context)
 }
 
 /// Asks on the terminal.

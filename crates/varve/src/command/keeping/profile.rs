@@ -1,11 +1,12 @@
 //! `varve profile`, and the files with profiles.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
+use varve_archive::{NewFile, PUBLIC};
 use varve_edition::{DiskProfile, PROFILE_BYTES_MAX, ProfileRead, parse_blkparse};
 use varve_serve::nbd::{RecordedDisk, ServedDisk};
 use varve_session::{UsageError, WithHint};
@@ -88,20 +89,19 @@ fn summary(profile: &DiskProfile) -> String {
 }
 
 /// The file of a new profile. It is created before the reads are recorded, so that a start is not
-/// recorded in vain. Without a whole profile it is removed again.
+/// recorded in vain.
 pub struct NewProfile {
     path: PathBuf,
-    file: File,
+    file: NewFile,
     is_quiet: bool,
-    is_complete: bool,
 }
 
 impl NewProfile {
     /// Creates the file.
     pub fn create(invocation: &Invocation, path: &Path) -> Result<Self> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path);
+        let file = NewFile::create(path, PUBLIC, false);
         let file = file.with_hint(hint).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self { path: path.to_owned(), file, is_quiet: invocation.quiet, is_complete: false })
+        Ok(Self { path: path.to_owned(), file, is_quiet: invocation.quiet })
     }
 
     /// Writes the profile of the reads of a disk. Without a read there is none.
@@ -123,23 +123,12 @@ impl NewProfile {
 
     fn write(mut self, profile: &DiskProfile) -> Result<()> {
         let path = self.path.display();
-        let written = self.file.write_all(profile.to_text().as_bytes()).and_then(|()| self.file.sync_all());
+        let written = self.file.write_all(profile.to_text().as_bytes()).and_then(|()| self.file.complete());
         written.with_context(|| format!("cannot write {path}"))?;
-        self.is_complete = true;
         if !self.is_quiet {
             remark!("varve: the profile is in {path}: {}", summary(profile));
         }
         Ok(())
-    }
-}
-
-impl Drop for NewProfile {
-    fn drop(&mut self) {
-        if !self.is_complete
-            && let Err(error) = fs::remove_file(&self.path)
-        {
-            tracing::warn!(file = %self.path.display(), %error, "an incomplete profile is left");
-        }
     }
 }
 

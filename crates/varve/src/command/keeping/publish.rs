@@ -1,16 +1,15 @@
 //! `varve publish`
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{Snapshot, SnapshotContent};
+use varve_archive::{NewFile, PRIVATE, Snapshot, SnapshotContent};
 use varve_edition::{
     BlockForm, EditionContentKey, EditionSigner, ImageCipher, ObjectName, OpenHeadError, PublicationAddress,
 };
@@ -264,11 +263,7 @@ fn check_before_new_key(args: &PublishArgs, there: &dyn Target) -> Result<(), Re
 }
 
 fn make_key_file(file: &Path, text: &str) -> std::io::Result<()> {
-    let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    new.write_all(text.as_bytes())?;
-    new.sync_all()?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    NewFile::write(file, PRIVATE, false, text.as_bytes())
 }
 
 fn hint(error: &PublishError) -> Option<&'static str> {

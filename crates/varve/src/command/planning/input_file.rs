@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use varve_archive::{NewFile, PUBLIC};
 use varve_plan::PlanInputError;
 
 use crate::show;
@@ -25,5 +26,10 @@ pub fn read<T>(file: &Path, example: &str, parse: fn(&str) -> Result<T, PlanInpu
 /// Writes a picture.
 pub fn write_picture(file: Option<&Path>, picture: impl FnOnce() -> String) -> Result<()> {
     let Some(file) = file else { return Ok(()) };
-    fs::write(file, picture()).with_context(|| format!("{}: cannot write the picture", file.display()))
+    // A device or a pipe has no name to replace.
+    let written = match fs::metadata(file) {
+        Ok(there) if !there.is_file() => fs::write(file, picture()),
+        _ => NewFile::write(file, PUBLIC, true, picture().as_bytes()),
+    };
+    written.with_context(|| format!("{}: cannot write the picture", file.display()))
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use varve_archive::Archive;
+use varve_archive::{Archive, NewFile, PRIVATE};
 use varve_trace::{
     SourceKind, TraceEnding, TraceHeader, TraceMaker, TraceProfile, TraceProfiler, TraceReader, TraceRecord,
     TraceRun, TraceWriter,
@@ -165,7 +165,7 @@ fn workload(invocation: &Invocation, args: &TraceWorkloadArgs) -> Result<Command
 fn from_store(invocation: &Invocation, args: &StoreTraceArgs) -> Result<CommandOutcome> {
     let context = || format!("cannot make {}", args.file.display());
     let archive = invocation.session.read()?;
-    let output = trace_file::create(&args.file).with_context(context)?;
+    let output = NewFile::create(&args.file, PRIVATE, false).with_context(context)?;
     let name = trace_file::maker();
     let header = TraceHeader { maker: TraceMaker::Recorder, name, block_bytes: None };
     let mut writer = TraceWriter::new(output, &header).with_context(context)?;
@@ -174,7 +174,7 @@ fn from_store(invocation: &Invocation, args: &StoreTraceArgs) -> Result<CommandO
         snapshot_count += u64::from(matches!(record, TraceRecord::Snapshot(_)));
         writer.write(&record).with_context(context)
     })?;
-    writer.finish().with_context(context)?;
+    writer.finish().with_context(context)?.complete().with_context(context)?;
     if invocation.json {
         say::record("trace_written", json!({ "snapshots": snapshot_count }));
     } else if !invocation.quiet {

@@ -1,10 +1,10 @@
 //! Generates the man pages: one page for each command, with the usual sections.
 
-use std::io::Write;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, Command};
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+use varve_archive::{NewFile, PUBLIC};
 
 use crate::environment::VARIABLES;
 use crate::exit_status;
@@ -60,8 +60,8 @@ fn page_name(command: &Command) -> String {
 }
 
 fn write_with(root: &Command, command: &Command, names: &[String], folder: &Path) -> std::io::Result<()> {
-    let mut file = std::fs::File::create(folder.join(format!("{}.1", page_name(command))))?;
-    file.write_all(page(root, command, names).as_bytes())?;
+    let file = folder.join(format!("{}.1", page_name(command)));
+    NewFile::write(&file, PUBLIC, true, page(root, command, names).as_bytes())?;
     let mut below = command.get_subcommands().filter(|below| !is_hidden(below));
     below.try_for_each(|below| write_with(root, below, names, folder))
 }

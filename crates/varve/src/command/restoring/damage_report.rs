@@ -4,11 +4,11 @@
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use varve_archive::DamageList;
+use varve_archive::{DamageList, NewFile, PRIVATE};
 
 use super::destinations::OUTPUT;
 use crate::invocation::Invocation;
@@ -76,14 +76,14 @@ fn list_path(destination: &Path) -> PathBuf {
 
 /// Writes the list, and replaces an older list. Any other file of this name stays.
 fn write_list(path: &Path, damaged: &DamageList) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(there) if there.is_file() && is_list(path) => fs::remove_file(path)?,
+    let replaces_list = match fs::symlink_metadata(path) {
+        Ok(there) if there.is_file() && is_list(path) => true,
         Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else has this name")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         Err(error) => return Err(error),
-    }
-    let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-    let mut writer = BufWriter::new(&file);
+    };
+    let new = NewFile::create(path, PRIVATE, replaces_list)?;
+    let mut writer = BufWriter::new(new.file());
     writeln!(writer, "{HEADER}")?;
     let mut written = Ok(());
     damaged.for_each(|path, range| {
@@ -95,7 +95,7 @@ fn write_list(path: &Path, damaged: &DamageList) -> io::Result<()> {
     written?;
     writer.flush()?;
     drop(writer);
-    file.sync_all()
+    new.complete()
 }
 
 fn is_list(path: &Path) -> bool {

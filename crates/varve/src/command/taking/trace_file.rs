@@ -1,4 +1,5 @@
-//! The file of a trace that this program writes.
+//! The file of a trace that a recorder writes. It is good at any moment: without its end, it is a
+//! trace that was cut.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
