@@ -20,16 +20,16 @@ def has_signed(key, signature, body):
     s, base = int.from_bytes(signature[32:], "little"), point((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
     return len(signature) == 64 and s < ORDER and times(s, base) == add(point(signature[:32]), times(h, point(key)))
 place, key = sys.argv[1].rsplit("#varve1-", 1)
-key, (name, _, time) = base64.urlsafe_b64decode(key + "="), sys.argv[2].partition("@")
+place, key, (name, _, time) = place.rstrip("/") + "/", base64.urlsafe_b64decode(key + "="), sys.argv[2].partition("@")
 def get(path, limit):
-    path = place.rstrip("/") + "/" + path
-    with urllib.request.urlopen(path) if "://" in path else open(path, "rb") as file:
+    with urllib.request.urlopen(place + path) if "://" in place else open(place + path, "rb") as file:
         return file.read(limit)
 body, _, signatures = get("head", 1 << 20).partition(b"\nsignature = ")
-pairs = [[base64.b64decode(word) for word in line.split()] for line in signatures.split(b"\nsignature = ")]
-assert any(signer == key and has_signed(key, signature, body + b"\n") for signer, signature in pairs), "head: not signed"
-assert body.startswith(b"varve publication 1\n"), "head: unknown version"
-images = [line[8:].split(" ") for line in body.decode().splitlines() if line.startswith("image = ")]
+pairs = [[base64.b64decode(w, validate=True) for w in l.split(b" ")] for l in signatures[:-1].split(b"\nsignature = ")]
+assert all(has_signed(signer, signature, body + b"\n") for signer, signature in pairs), "head: a signature is wrong"
+assert key in dict(pairs) and body.startswith(b"varve publication 1\n"), "head: not signed, or of an unknown version"
+images = [line[8:].split(" ") for line in body.decode().split("\n") if line.startswith("image = ")]
+print(*[line for line in body.decode().split("\n") if line.startswith(("id", "serial", "expires"))], file=sys.stderr)
 image = max((i for i in images if urllib.parse.unquote(i[0]) == name and i[1].startswith(time)), key=lambda i: i[1])
 size, block_bytes, root, root_bytes = int(image[2]), int(image[3]), image[4], int(image[5])
 assert image[6] == "none" or image[6] == "aes-256-gcm" and sys.argv[4:], "unknown cipher, or no content key"
@@ -42,19 +42,19 @@ def block(digest, object_name, offset, length, limit):
     assert hashlib.sha256(stored).hexdigest() == digest, f"{object_name}: not what was published"
     if image[6] != "none": stored = cipher.decrypt(stored[:12], stored[12:], b"varve publication 1")
     if stored[0] == 1: import zstandard  # the only package, and only for a publication with --compression zstd
-    return {0: lambda p: p, 1: lambda p: zstandard.ZstdDecompressor().decompress(p, limit),
-            2: lambda p: zlib.decompressobj().decompress(p, limit)}[stored[0]](stored[1:])
+    return {0: lambda p: p, 1: lambda p: zstandard.ZstdDecompressor().decompress(p, limit, allow_extra_data=False),
+            2: lambda p: (z := zlib.decompressobj()).decompress(p, limit + 1) + z.unused_data}[stored[0]](stored[1:])
 def entries(page, level, count):
-    magic, version, found, objects, rows = struct.unpack_from("<8s4I", page)
-    assert (magic, version, found, rows) == (b"VARVEMAP", 1, level, count), "not the page for this place"
-    for at in range(24 + 32 * objects, 24 + 32 * objects + 44 * rows, 44):
+    objects = (len(page) - 24 - 44 * count) / 32
+    assert struct.unpack_from("<8s4I", page) == (b"VARVEMAP", 1, level, objects, count), "not the page for this place"
+    for at in range(len(page) - 44 * count, len(page), 44):
         digest, index, offset, length = page[at:at + 32].hex(), *struct.unpack_from("<3I", page, at + 32)
         name = digest if index == 2**32 - 1 else page[24 + 32 * index:56 + 32 * index].hex()
         yield length and (digest, name, offset, length)
-blocks = -(-size // block_bytes)
 with open(sys.argv[3], "wb") as disk:
-    for p, page in enumerate(entries(block(root, root, 0, root_bytes, 1 << 24), 1, -(-blocks // 1024))):
-        for b, entry in enumerate(entries(block(*page, 1 << 17), 0, min(1024, blocks - 1024 * p)) if page else ()):
-            disk.seek((p * 1024 + b) * block_bytes)
-            disk.write(block(*entry, block_bytes) if entry else b"")
+    for p, page in enumerate(entries(block(root, root, 0, root_bytes, 1 << 24), 1, -(-size // block_bytes // 1024))):
+        count = min(1024, -(-size // block_bytes) - 1024 * p)
+        for b, entry in enumerate(entries(block(*page, 1 << 17), 0, count) if page else ()):
+            room = min(block_bytes, size - disk.seek((p * 1024 + b) * block_bytes))
+            if entry and disk.write(block(*entry, room)) != room: sys.exit(f"block {b} of page {p}: a wrong length")
     disk.truncate(size)

@@ -175,13 +175,15 @@ mod tests {
         CheckedBlock::check(stored, &ObjectName::of(stored)).unwrap().unpack(form, bytes_max)
     }
 
+    const PAGE: &str = include_str!("../../../docs/internals/publication-format.md");
+
     /// The values were computed from the page of the format, with Python's hmac and cryptography.
     #[test]
     fn the_bytes_are_those_of_the_page() {
         let stored = form(7).store(b"a block", StoredCompression::None);
-        let nonce = "72cd6f88dd1ed6ad998d562f";
-        let sealed = "8665f6561df6f78d1f226ce7b67eb17e9148df8ccf6bd74a";
-        assert_eq!(to_hex(&stored), [nonce, sealed].concat());
+        let (_, after) = PAGE.split_once("the content `a block` without compression is stored as\n").unwrap();
+        assert_eq!(after.lines().nth(1).unwrap().trim(), to_hex(&stored));
+        assert!(PAGE.contains(&format!("whose name is `{}`", EditionContentKey::from_bytes([7; 32]).name())));
         assert_eq!(
             form(7).tree_hint(b"a tree").to_string(),
             "001897999765a92ecd03b3b941008f335757989b26d6bc5e83459aff72d941d4"

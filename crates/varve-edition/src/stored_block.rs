@@ -3,7 +3,7 @@
 //!
 //! | offset | bytes | field   | meaning                                                              |
 //! |-------:|------:|---------|----------------------------------------------------------------------|
-//! |      0 |     1 | codec   | 0 the content itself, 1 one zstd frame, 2 a zlib stream               |
+//! |      0 |     1 | codec   | 0 the content itself, 1 one zstd frame, 2 one zlib stream             |
 //! |      1 |       | payload | the content in that form                                             |
 //!
 //! If the image has a cipher, the stored block is these bytes encrypted: see `block_form.rs`.
@@ -13,7 +13,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
-use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+use miniz_oxide::inflate::TINFLStatus;
+use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 use zstd_safe::{CCtx, CParameter, DCtx};
 
 const PLAIN: u8 = 0;
@@ -115,7 +116,7 @@ pub enum UnpackError {
     #[error("not a zstd frame of at most {bytes_max} bytes: {reason}")]
     Zstd { bytes_max: usize, reason: &'static str },
     #[error("not a zlib stream of at most {bytes_max} bytes: {reason}")]
-    Zlib { bytes_max: usize, reason: String },
+    Zlib { bytes_max: usize, reason: &'static str },
     #[error("a block has {bytes} bytes, but at most {bytes_max} belong there")]
     TooLong { bytes: usize, bytes_max: usize },
 }
@@ -127,20 +128,45 @@ pub(crate) fn unpack_block(stored: &[u8], bytes_max: usize) -> Result<Vec<u8>, U
         PLAIN if payload.len() <= bytes_max => payload.to_vec(),
         PLAIN => return Err(UnpackError::TooLong { bytes: payload.len(), bytes_max }),
         ZSTD => {
+            // The decompressor would append the contents of further frames.
+            if zstd_safe::find_frame_compressed_size(payload).is_ok_and(|bytes| bytes < payload.len()) {
+                return Err(UnpackError::Zstd { bytes_max, reason: BYTES_FOLLOW });
+            }
             let mut content = Vec::with_capacity(bytes_max);
             CONTEXTS
                 .with_borrow_mut(|(_, decompressor)| decompressor.decompress(&mut content, payload))
                 .map_err(|code| UnpackError::Zstd { bytes_max, reason: zstd_safe::get_error_name(code) })?;
             content
         }
-        ZLIB => decompress_to_vec_zlib_with_limit(payload, bytes_max)
-            .map_err(|error| UnpackError::Zlib { bytes_max, reason: error.to_string() })?,
+        ZLIB => inflate(payload, bytes_max).map_err(|reason| UnpackError::Zlib { bytes_max, reason })?,
         codec => return Err(UnpackError::Codec { codec }),
     };
     if content.len() > bytes_max {
         return Err(UnpackError::TooLong { bytes: content.len(), bytes_max });
     }
     Ok(content)
+}
+
+const BYTES_FOLLOW: &str = "other bytes follow it";
+
+/// Decompresses exactly one zlib stream.
+fn inflate(payload: &[u8], bytes_max: usize) -> Result<Vec<u8>, &'static str> {
+    let mut content = vec![0; bytes_max];
+    let flags =
+        inflate_flags::TINFL_FLAG_PARSE_ZLIB_HEADER | inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
+    let mut state = Box::<DecompressorOxide>::default();
+    let (status, read, written) = decompress(&mut state, payload, &mut content, 0, flags);
+    match status {
+        TINFLStatus::Done if read == payload.len() => {
+            content.truncate(written);
+            Ok(content)
+        }
+        TINFLStatus::Done => Err(BYTES_FOLLOW),
+        TINFLStatus::HasMoreOutput => Err("its content is longer"),
+        TINFLStatus::FailedCannotMakeProgress | TINFLStatus::NeedsMoreInput => Err("it was cut"),
+        TINFLStatus::Adler32Mismatch => Err("its checksum is wrong"),
+        _ => Err("it is damaged"),
+    }
 }
 
 #[cfg(test)]
@@ -182,6 +208,22 @@ mod tests {
             assert!(unpack(&stored, zeros.len()).is_ok(), "{compression}");
             assert!(unpack(&stored, zeros.len() - 1).is_err(), "{compression}");
             assert!(unpack(&stored, 0).is_err(), "{compression}");
+        }
+    }
+
+    #[test]
+    fn nothing_follows_a_frame_or_a_stream() {
+        let text = b"a line of a file\n".repeat(100);
+        for (compression, says) in
+            [(StoredCompression::Zstd(3), "zstd"), (StoredCompression::Zlib(6), "zlib")]
+        {
+            let stored = store_block(&text, compression);
+            let twice = [&stored[..], &stored[1..]].concat();
+            for longer in [&[&stored[..], &[0]].concat(), &[&stored[..], b"junk"].concat(), &twice] {
+                let error = unpack(longer, 4000).unwrap_err().to_string();
+                assert!(error.contains(says) && error.contains("follow"), "{error}");
+            }
+            assert!(unpack(&stored[..stored.len() - 1], 4000).is_err());
         }
     }
 

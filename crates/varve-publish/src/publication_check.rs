@@ -10,7 +10,7 @@ use varve_edition::{
     PROFILE_BYTES_MAX, PublishedImage, StoredPart,
 };
 use varve_remote::{Object, Target, TargetError};
-use varve_world::{Workers, read_each};
+use varve_world::{Timestamp, Workers, read_each};
 
 use crate::published::{ReadPartError, ReadPublicationError, open_head, read_part, visit_pages};
 
@@ -27,9 +27,11 @@ pub struct PublicationFinding {
 }
 
 /// The result of a check.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedPublication {
     pub serial: u64,
+    /// The time after which newer editions may be kept from the reader.
+    pub expires: Timestamp,
     pub image_count: usize,
     /// The stored blocks that were read, each once.
     pub block_count: u64,
@@ -50,7 +52,6 @@ struct CheckRun<'a> {
     done: Mutex<CheckState>,
 }
 
-#[derive(Default)]
 struct CheckState {
     /// The stored blocks that were read, or are being read.
     read: BTreeSet<ObjectName>,
@@ -75,10 +76,17 @@ pub fn check_publication(
     let head = opened.head.fields();
     let report = CheckedPublication {
         serial: head.serial,
+        expires: head.expires,
         image_count: head.images.len(),
-        ..CheckedPublication::default()
+        block_count: 0,
+        block_bytes: 0,
+        unopened: Vec::new(),
+        compared_count: None,
+        finding_count: 0,
+        findings: Vec::new(),
     };
-    let run = CheckRun { target, keys, done: Mutex::new(CheckState { report, ..CheckState::default() }) };
+    let (read, seen, damaged) = Default::default();
+    let run = CheckRun { target, keys, done: Mutex::new(CheckState { read, seen, damaged, report }) };
     for image in &head.images {
         run.check_image(image, workers);
     }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::{BlockForm, MapEntry, MapLevel, MapPage, ObjectPart, StoredCompression};
 
 fn signers(count: u8) -> Vec<EditionSigner> {
     (1..=count).map(|seed| EditionSigner::from_seed([seed; 32])).collect()
@@ -66,6 +67,36 @@ fn a_head_is_the_documented_text() {
     );
     assert_eq!(body, expected);
     assert!(signature.starts_with(&format!("{one} ")) && signature.ends_with("==\n"), "{signature}");
+}
+
+const PAGE: &str = include_str!("../../../../docs/internals/publication-format.md");
+
+/// The section of the page with a whole publication: this program writes the same bytes.
+#[test]
+fn the_publication_on_the_page_is_that_of_this_program() {
+    let (_, section) = PAGE.split_once("## 9. A whole publication\n").unwrap();
+    let (_, head) = section.split_once("```text\n").unwrap();
+    let (head, _) = head.split_once("```").unwrap();
+    let signer = EditionSigner::from_seed([7; 32]);
+    assert!(section.contains(&format!("`#{}`", signer.key())), "the address");
+    assert!(section.contains(&format!("The head has {} bytes", head.len())));
+    let opened = EditionHead::open(head.as_bytes(), &[signer.key()]).unwrap();
+    let image = &opened.head.fields().images[0];
+    let digits: String = section.split_whitespace().collect();
+
+    let mut content = b"hello".to_vec();
+    for level in [None, Some(MapLevel::Blocks { page: 0 }), Some(MapLevel::Root)] {
+        if let Some(level) = level {
+            let stored = BlockForm::Plain.store(&content, StoredCompression::None);
+            let part = ObjectPart::alone(ObjectName::of(&stored), u32::try_from(stored.len()).unwrap());
+            content = MapPage::new(vec![MapEntry::Stored(part)], &image.shape, level).unwrap().encode(level);
+        }
+        let stored = BlockForm::Plain.store(&content, StoredCompression::None);
+        assert!(digits.contains(&to_hex(&stored)), "{level:?}");
+        assert!(section.contains(&format!("`{}`", ObjectName::of(&stored))), "{level:?}");
+        assert_eq!(image.root.name == ObjectName::of(&stored), level == Some(MapLevel::Root));
+    }
+    assert_eq!(opened.head.sign(&[signer]).unwrap(), head.as_bytes());
 }
 
 #[test]

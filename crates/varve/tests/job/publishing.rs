@@ -108,6 +108,49 @@ fn a_client_of_sixty_lines_reads_every_image() {
     assert_eq!(unneeded_count, 1, "only the profile is not needed to read a disk");
 }
 
+/// The page prints a whole publication: it is one to the program and to the client.
+#[test]
+fn the_publication_on_the_page_is_read() {
+    let page = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/internals/publication-format.md"
+    ))
+    .unwrap();
+    let (_, section) = page.split_once("## 9. A whole publication\n").unwrap();
+    let (_, head) = section.split_once("```text\n").unwrap();
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("www")).unwrap();
+    fs::write(sandbox.path("www/head"), head.split_once("```").unwrap().0).unwrap();
+    for object in section.split("The object `").skip(1) {
+        let (name, rest) = object.split_once('`').unwrap();
+        let lines = rest.lines().skip(2).take_while(|line| line.starts_with("    "));
+        let digits: String = lines.flat_map(str::split_whitespace).collect();
+        let folder = sandbox.path("www/objects").join(&name[..2]);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(name), varve_block::from_hex(&digits).unwrap()).unwrap();
+    }
+    let key = section.split_once("`#varve1-").unwrap().1.split_once('`').unwrap().0;
+    let address = format!("www#varve1-{key}");
+    let run = sandbox.run(["verify", "--publication", &address]);
+    assert!(run.code == Some(0) && run.text().contains("edition 3: 1 image"), "{}", run.stderr);
+    sandbox.ok(["attach", &address, "--fill"]);
+    if python().arg("--version").output().is_err() {
+        eprintln!("skipped: the client, which needs python3");
+        return;
+    }
+    let output = fetch(&sandbox, &address, "a disk");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("serial = 3"), "{said}");
+    assert_eq!(fs::read(sandbox.path("fetched")).unwrap(), b"hello");
+
+    // Both refuse whatever follows the signature.
+    let mut longer = fs::read(sandbox.path("www/head")).unwrap();
+    longer.extend(b"image = x\n");
+    fs::write(sandbox.path("www/head"), longer).unwrap();
+    assert!(!fetch(&sandbox, &address, "a disk").status.success());
+    sandbox.fails(1, ["verify", "--publication", &address]);
+}
+
 /// The paper's folder: each block is a file with the name of its hash, and a table leads to them.
 #[test]
 fn in_files_each_block_is_a_file_named_by_its_hash() {

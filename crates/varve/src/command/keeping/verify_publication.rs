@@ -7,7 +7,7 @@ use serde_json::json;
 use varve_edition::{PublicationAddress, PublishedImage};
 use varve_publish::{CheckedPublication, check_publication};
 use varve_session::{NamedBy, UsageError, target};
-use varve_world::RealWorkers;
+use varve_world::{Clock, RealClock, RealWorkers};
 
 use super::content_key::block_forms;
 use crate::invocation::Invocation;
@@ -29,8 +29,20 @@ pub fn run(
     let there = invocation.session.target(&address.place, NamedBy::User, None)?;
     let checked = check_publication(&*there, &[key], &forms, &RealWorkers::one_a_core())
         .with_context(|| format!("cannot check the publication at {place}"))?;
+    warn_if_expired(&checked);
     print(invocation, &place, &checked);
     Ok(if checked.finding_count == 0 { CommandOutcome::Done } else { CommandOutcome::Damage })
+}
+
+/// Warns of an edition that has expired, as `attach` does.
+fn warn_if_expired(checked: &CheckedPublication) {
+    if RealClock.now() > checked.expires {
+        remark!(
+            "varve: edition {} has expired ({}): a newer one may be kept from you",
+            checked.serial,
+            moment::show(checked.expires)
+        );
+    }
 }
 
 fn print(invocation: &Invocation, place: &str, checked: &CheckedPublication) {
