@@ -46,4 +46,4 @@ pub use session::{CommandSession, SessionSettings, WritableStore};
 pub use store_location::{StoreLocation, home_at, leads_into, venti_tls};
 pub use target::NamedBy;
 pub use user_interface::UserInterface;
-pub use waiting::is_lock_free;
+pub use waiting::{is_lock_free, is_store_free};

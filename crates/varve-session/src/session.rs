@@ -241,7 +241,7 @@ impl CommandSession {
         let name = path.display().to_string();
         let secret = self.secret_of(&World::real(&path), &name)?;
         let open = || self.open_store(World::real(&path), &name, secret.as_ref(), access);
-        let store = self.until_free(|| waiting::is_lock_free(&path, "lock"), open)?;
+        let store = self.until_free(|| waiting::is_store_free(&path), open)?;
         remove_stale_leases(store.vault().storage());
         self.notice_lost_end(&store, &name);
         Ok(store)

@@ -59,8 +59,14 @@ fn is_locked(error: &anyhow::Error) -> bool {
     failure_kinds(error.as_ref()).any(|kind| kind == FailureKind::Locked)
 }
 
-/// Reports whether no process holds the lock of a store. It takes the lock for a moment, as a
-/// reader does, and never creates the file.
+/// Reports whether no process holds the store in this folder for writing.
+#[must_use]
+pub fn is_store_free(folder: &Path) -> bool {
+    is_lock_free(folder, "lock") && is_lock_free(folder, "arenas")
+}
+
+/// Reports whether no process holds the lock of a file or folder. It takes the lock for a moment,
+/// as a reader does, and never creates the file.
 #[must_use]
 pub fn is_lock_free(folder: &Path, file: &str) -> bool {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();

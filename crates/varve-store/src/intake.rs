@@ -40,14 +40,13 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use varve_log::{Appender, ArenaId};
-use varve_world::FileLock;
 
 use crate::config::CompareMode;
 use crate::drafts::{Drafts, Placement};
 use crate::finder::Finder;
 use crate::reader::Reader;
 use crate::tail::Tail;
-use crate::vault::Vault;
+use crate::vault::{Vault, WriterLock};
 use parity_due::ParityDue;
 
 /// The writer of a store.
@@ -65,7 +64,7 @@ pub struct Intake {
     data_arenas: Mutex<BTreeSet<ArenaId>>,
     /// True while arenas are replaced.
     is_replacing: AtomicBool,
-    _lock: Box<dyn FileLock>,
+    _lock: WriterLock,
 }
 
 /// The part of the log that is known to be durable, counted in clumps of this session.
@@ -85,7 +84,7 @@ pub(crate) struct IntakeParts {
 
 impl Intake {
     /// Makes an intake that continues at the position of `appender`.
-    pub(crate) fn new(below: IntakeParts, appender: Appender, lock: Box<dyn FileLock>) -> Self {
+    pub(crate) fn new(below: IntakeParts, appender: Appender, lock: WriterLock) -> Self {
         let IntakeParts { vault, drafts, finder, reader, tail } = below;
         if vault.config().compare == CompareMode::Value {
             drafts.place_by(Placement::new(appender.session_mark(), vault.map(), appender.home()));

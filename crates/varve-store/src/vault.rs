@@ -29,6 +29,7 @@ mod sessions;
 mod successors;
 mod unfinished_file;
 mod unlock;
+mod writer_lock;
 
 pub use arena_extent::ArenaExtent;
 pub use arena_names::ArenaNames;
@@ -46,6 +47,7 @@ pub use private_file::PrivateFileError;
 pub use sessions::{SessionEvent, SessionRecord, SessionsError, SessionsFile, SessionsRead, WrittenBlock};
 pub use unfinished_file::UnfinishedFile;
 pub use unlock::{is_sound_key, read_config, unlock};
+pub(crate) use writer_lock::WriterLock;
 
 use std::sync::Arc;
 

@@ -18,6 +18,9 @@ use crate::uncached::{self, open_uncached};
 /// The maximum number of files that are kept open for later reads.
 const OPEN_FILES_MAX: usize = 256;
 
+/// The holder of a lock without a note.
+const ANOTHER: &str = "another program";
+
 /// A removed file is freed in steps of this size. Some file systems block other calls while they
 /// free a gigabyte at once.
 const FREE_BYTES: u64 = 2 << 20;
@@ -413,7 +416,7 @@ impl Storage for RealStorage {
                 drop(Read::by_ref(&mut locked).take(1000).read_to_string(&mut holder));
                 if holder.trim().is_empty() {
                     // The holder has not written its note yet.
-                    holder = "another program".into();
+                    holder = ANOTHER.into();
                 }
                 return Err(LockError::Held { holder });
             }
@@ -423,6 +426,28 @@ impl Storage for RealStorage {
         // that frees space.
         drop(locked.set_len(0).and_then(|()| locked.write_all_at(holder.as_bytes(), 0)));
         Ok(Box::new(RealLock { locked }))
+    }
+
+    fn lock_folder(&self, folder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        use rustix::io::Errno;
+        let path = self.folder_path(folder);
+        let failed = |source| {
+            let file = FileName::new(folder).expect("a folder of the store");
+            LockError::Storage { file, source }
+        };
+        self.make_folder(&path).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        // A link is followed: the folder may be on another disk.
+        options.read(true).custom_flags(bits(OFlags::DIRECTORY));
+        let locked = self.with_descriptors(|| options.open(&path)).map_err(failed)?;
+        match rustix::fs::flock(&locked, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            // NFS and some others lock only files that are open for writing.
+            Ok(()) | Err(Errno::BADF | Errno::INVAL | Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK) => {
+                Ok(Box::new(RealLock { locked }))
+            }
+            Err(Errno::WOULDBLOCK) => Err(LockError::Held { holder: ANOTHER.into() }),
+            Err(error) => Err(failed(error.into())),
+        }
     }
 
     fn other_folder(&self, path: &str) -> io::Result<Arc<dyn Storage>> {
@@ -505,6 +530,16 @@ mod tests {
         let read = File::open(temporary.path(&file)).unwrap();
         temporary.remember(&file, read, false, KeepOpenFile::IfNeeded);
         assert_eq!(temporary.sync(&file).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_locked_folder_excludes_others_until_the_lock_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (RealStorage::new(folder.path()), RealStorage::new(folder.path()));
+        let held = one.lock_folder("arenas").unwrap();
+        assert!(matches!(other.lock_folder("arenas"), Err(LockError::Held { .. })));
+        drop(held);
+        drop(other.lock_folder("arenas").unwrap());
     }
 
     #[test]

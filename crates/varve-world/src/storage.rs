@@ -205,6 +205,21 @@ pub trait Storage: Send + Sync {
     /// [`LockError::Held`], without waiting, if the file is locked already.
     fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError>;
 
+    /// Locks a folder of files against all other processes and callers, creating it if necessary.
+    /// Unlike a lock file, a folder with files is not removed by somebody who takes its lock for a
+    /// stale one. The lock is released when the value is dropped, or when the process dies.
+    ///
+    /// The default is for storages whose locks do not depend on files. A file system without locks
+    /// on folders, such as NFS, gives a lock that excludes nobody.
+    ///
+    /// # Errors
+    /// [`LockError::Held`], without waiting and without the holder's text, if the folder is locked
+    /// already.
+    fn lock_folder(&self, folder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        let _ = folder;
+        Ok(Box::new(NoLock))
+    }
+
     /// Returns the space of the file system of this folder; `None` if it is not known.
     ///
     /// # Errors
@@ -228,6 +243,11 @@ pub trait Storage: Send + Sync {
 
 /// A held lock.
 pub trait FileLock: Send + Sync {}
+
+/// Excludes nobody.
+struct NoLock;
+
+impl FileLock for NoLock {}
 
 /// Why a lock could not be taken.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use super::index_folders::{
     store_of, usable,
 };
 use crate::config::StoreConfig;
-use crate::vault::{OpenStoreError, read_config};
+use crate::vault::{OpenStoreError, WriterLock, read_config};
 
 /// The index was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +66,7 @@ pub enum ChoosePlacesError {
 /// # Errors
 /// [`ChooseIndexError`]; the store can still be opened, and has the old index or the new one.
 pub fn choose_index(world: &World, wanted: &StoreConfig, holder: &str) -> Result<(), ChooseIndexError> {
-    let lock_file = FileName::new("lock").expect("a plain name");
-    let _lock = world.storage.lock(&lock_file, holder)?;
+    let _lock = WriterLock::take(world.storage.as_ref(), holder)?;
     let mut config = read_config(world).map_err(Box::new)?;
     (config.index, config.disk_index) = (wanted.index, wanted.disk_index);
     let config_file = FileName::new("config.toml").expect("a plain name");
@@ -94,8 +93,7 @@ pub fn choose_index(world: &World, wanted: &StoreConfig, holder: &str) -> Result
 /// # Errors
 /// [`ChoosePlacesError`]; the store can still be opened, and has the old folders or the new ones.
 pub fn choose_index_places(world: &World, paths: &[String], holder: &str) -> Result<(), ChoosePlacesError> {
-    let lock_file = FileName::new("lock").expect("a plain name");
-    let _lock = world.storage.lock(&lock_file, holder).map_err(ChooseIndexError::from)?;
+    let _lock = WriterLock::take(world.storage.as_ref(), holder).map_err(ChooseIndexError::from)?;
     let config = read_config(world).map_err(|error| ChooseIndexError::from(Box::new(error)))?;
     let mut seen = BTreeSet::new();
     for path in paths {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use varve_log::{ArenaMap, ClumpBytes, Log};
-use varve_world::{FileName, World};
+use varve_world::World;
 
 use super::Store;
 use crate::config::{CompareMode, StoreConfig};
@@ -15,7 +15,7 @@ use crate::opening::{Opening, RebuildProgress, UnsealedScans, finish_replacing, 
 use crate::reader::Reader;
 use crate::saved_index::disk_index_session;
 use crate::tail::Tail;
-use crate::vault::{self, CreateError, OpenStoreError, Vault};
+use crate::vault::{self, CreateError, OpenStoreError, Vault, WriterLock};
 
 /// The purpose that a store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,10 +81,7 @@ impl Store {
         let world = vault.world();
         let lock = match access {
             StoreAccess::Read => None,
-            StoreAccess::Write { holder } => {
-                let lock_file = FileName::new("lock").expect("a plain name");
-                Some(world.storage.lock(&lock_file, holder)?)
-            }
+            StoreAccess::Write { holder } => Some(WriterLock::take(world.storage.as_ref(), holder)?),
         };
         let locked_since = lock.as_ref().map(|_| world.clock.now());
         if lock.is_some() {

@@ -1,5 +1,6 @@
 //! The block store on storage in memory: put and get, keys, the indexes on disk, and crashes.
 
+mod beside;
 mod by_value;
 mod deltas;
 mod disk_index;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use varve_session::{UsageError, is_lock_free};
+use varve_session::{UsageError, is_store_free};
 use varve_store::{IndexKind, Prefetch, Store, StoreAccess, StoreConfig};
 use varve_world::World;
 
@@ -28,7 +28,7 @@ pub fn run(invocation: &Invocation, args: &ReindexArgs) -> Result<CommandOutcome
     // Require the key: a user who cannot open the store must not change it.
     drop(open(StoreAccess::Read)?);
     let holder = invocation.session.holder();
-    let is_free = || is_lock_free(&path, "lock");
+    let is_free = || is_store_free(&path);
     invocation.session.until_free(is_free, || {
         if !args.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
             choose_places(&world, &args.disk_index, &holder)?;
