@@ -36,6 +36,9 @@ pub use archiving::left_out::{LeftOutEntry, LeftOutOfFolder, LeftOutReason};
 pub use archiving::news::{FileNews, NewsCounts, NoteNews};
 pub use archiving::options::FolderOptions;
 pub use archiving::outcome::{ArchiveFolderError, ArchivedFolder};
+pub use archiving::path_limit::{
+    FOLDER_DEPTH_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PathTooLong, TARGET_BYTES_MAX,
+};
 pub use archiving::sequence::FolderCounts;
 pub use archiving::single::StreamOwner;
 pub(crate) use archiving::single::archive_stream;

@@ -23,6 +23,7 @@ use crate::catalog::losses::{Losses, LostBlock};
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::progress::Progress;
+use crate::records::folder_stack::{FolderStack, FolderStep};
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::NodeList;
 use crate::taking::take::Archive;
@@ -313,64 +314,85 @@ struct SnapshotWalker<'a> {
 }
 
 /// The snapshot, and the path in it, that is being walked.
+#[derive(Clone, Copy)]
 struct SnapshotPath<'a> {
     snapshot: &'a Snapshot,
-    path: Vec<u8>,
+    path: &'a [u8],
 }
 
-impl SnapshotWalker<'_> {
+/// A folder that the walk is in.
+struct FolderCheck {
+    /// The mark of an intact folder.
+    mark: Option<BlockName>,
+    /// The harm that was found before this folder.
+    harm_before: usize,
+}
+
+impl<'a> SnapshotWalker<'a> {
     fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), VerifyError> {
-        let place = SnapshotPath { snapshot, path: Vec::new() };
         match &snapshot.content {
-            SnapshotContent::Image(entry) => self.tree(&place, entry),
-            SnapshotContent::Folder(root) => self.folder(&place, root),
+            SnapshotContent::Image(entry) => self.tree(SnapshotPath { snapshot, path: b"" }, entry),
+            SnapshotContent::Folder(root) => self.folders(snapshot, root),
         }
     }
 
-    fn folder(&mut self, place: &SnapshotPath<'_>, folder: &Node) -> Result<(), VerifyError> {
-        let Some(content) = folder.content else { return Ok(()) };
-        let root = root_name(&content);
-        // The mark differs from the root's name: an intact list of nodes does not prove that the
-        // trees of its nodes are intact.
-        let mark = root.map(|name| BlockName { block_type: BlockType::ROOT, ..name });
-        if mark.is_some_and(|mark| self.check.whole.contains(&mark)) {
-            return Ok(());
-        }
-        let harm_before = self.harm.len();
-        self.tree(place, &content)?;
-        for node in NodeList::new(self.check.blocks, folder) {
-            let Ok(node) = node else {
-                if self.harm.len() == harm_before {
-                    self.report(place, None, "the folder's list is malformed".into());
+    fn folders(&mut self, snapshot: &Snapshot, root: &Node) -> Result<(), VerifyError> {
+        let mut open = FolderStack::default();
+        self.enter(snapshot, root, &mut open)?;
+        while let Some(step) = open.next() {
+            let place = SnapshotPath { snapshot, path: open.path() };
+            match step {
+                FolderStep::Node(Ok(node)) => match (node.kind, node.content) {
+                    (NodeKind::Folder, _) => self.enter(snapshot, &node, &mut open)?,
+                    (_, Some(entry)) => self.tree(place, &entry)?,
+                    (_, None) => {}
+                },
+                FolderStep::Node(Err(_)) => {
+                    if open.value().is_some_and(|folder| folder.harm_before == self.harm.len()) {
+                        self.report(place, None, "the folder's list is malformed".into());
+                    }
                 }
-                break;
-            };
-            let mut path = place.path.clone();
-            if !path.is_empty() {
-                path.push(b'/');
+                FolderStep::Left(FolderCheck { mark, harm_before }) => {
+                    if self.harm.len() == harm_before {
+                        self.check.whole.extend(mark);
+                    }
+                }
             }
-            path.extend_from_slice(&node.name);
-            let below = SnapshotPath { snapshot: place.snapshot, path };
-            match (node.kind, node.content) {
-                (NodeKind::Folder, _) => self.folder(&below, &node)?,
-                (_, Some(entry)) => self.tree(&below, &entry)?,
-                (_, None) => {}
-            }
-        }
-        if self.harm.len() == harm_before {
-            self.check.whole.extend(mark);
         }
         Ok(())
     }
 
-    fn tree(&mut self, place: &SnapshotPath<'_>, entry: &Entry) -> Result<(), VerifyError> {
+    /// Checks the list of a folder, and enters the folder if it is not known to be intact.
+    fn enter(
+        &mut self,
+        snapshot: &Snapshot,
+        folder: &Node,
+        open: &mut FolderStack<'a, FolderCheck>,
+    ) -> Result<(), VerifyError> {
+        let Some(content) = folder.content else { return Ok(()) };
+        // The mark differs from the root's name: an intact list of nodes does not prove that the
+        // trees of its nodes are intact.
+        let mark = root_name(&content).map(|name| BlockName { block_type: BlockType::ROOT, ..name });
+        if mark.is_some_and(|mark| self.check.whole.contains(&mark)) {
+            return Ok(());
+        }
+        let harm_before = self.harm.len();
+        self.tree(SnapshotPath { snapshot, path: open.path() }, &content)?;
+        let list = NodeList::new(self.check.blocks, folder);
+        if let Err(error) = open.enter(list, FolderCheck { mark, harm_before }) {
+            self.report(SnapshotPath { snapshot, path: open.path() }, None, error.to_string());
+        }
+        Ok(())
+    }
+
+    fn tree(&mut self, place: SnapshotPath<'_>, entry: &Entry) -> Result<(), VerifyError> {
         for (range, reason) in self.check.tree(entry)? {
             self.report(place, Some(range), reason);
         }
         Ok(())
     }
 
-    fn report(&mut self, place: &SnapshotPath<'_>, range: Option<Range<u64>>, reason: String) {
+    fn report(&mut self, place: SnapshotPath<'_>, range: Option<Range<u64>>, reason: String) {
         let snapshot = place.snapshot;
         // Adjacent lost leaves are one harm.
         if let (Some(last), Some(range)) = (self.harm.last_mut(), &range)
@@ -383,7 +405,7 @@ impl SnapshotWalker<'_> {
             return;
         }
         let (id, name) = (snapshot.id, snapshot.name.clone());
-        self.harm.push(Harm { snapshot: id, snapshot_name: name, path: place.path.clone(), range, reason });
+        self.harm.push(Harm { snapshot: id, snapshot_name: name, path: place.path.to_vec(), range, reason });
     }
 }
 

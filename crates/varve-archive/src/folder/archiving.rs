@@ -8,6 +8,7 @@ pub(crate) mod list_ahead;
 pub(crate) mod news;
 pub(crate) mod options;
 pub(crate) mod outcome;
+pub(crate) mod path_limit;
 pub(crate) mod pipeline;
 pub(crate) mod previous;
 pub(crate) mod read;

@@ -15,8 +15,9 @@ const BATCH_COUNT: usize = 64;
 /// The levels at which several blocks are read together. Below them, each is read alone, to bound
 /// the memory.
 const BATCH_DEPTH: usize = 40;
-/// The largest number of blocks that lead to each other: far deeper than the folders of any system.
-const DEPTH_MAX: usize = 8192;
+/// The largest number of blocks that lead to each other: far deeper than any folders that vac
+/// archives.
+const DEPTH_MAX: usize = 1 << 20;
 /// The largest number of blocks that wait to be read.
 const WAITING_MAX: usize = 4 << 20;
 

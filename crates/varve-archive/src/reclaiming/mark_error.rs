@@ -5,10 +5,8 @@ use varve_log::{OpenLogError, ReadLogError};
 
 use super::block_walk::WalkBlocksError;
 use crate::catalog::snapshot_id::SnapshotId;
+use crate::records::folder_stack::TooDeep;
 use crate::records::node_list::ReadFolderError;
-
-/// Upper bound on the nesting of folders.
-pub(crate) const DEPTH_MAX: usize = 4096;
 
 /// The reason why the live blocks are not all known. Nothing may be freed then.
 #[derive(Debug, thiserror::Error)]
@@ -50,11 +48,11 @@ pub enum MarkTreeError {
     Blocks(#[from] WalkBlocksError),
     #[error("{0}")]
     Folder(#[from] ReadFolderError),
-    #[error("folders are nested more than {DEPTH_MAX} deep")]
-    TooDeep,
+    #[error("{0}")]
+    TooDeep(#[from] TooDeep),
 }
 
-has_kind!(MarkTreeError: Self::TooDeep => Damage);
+has_kind!(MarkTreeError: Self::TooDeep(_) => Damage);
 
 fn in_path(path: &[u8]) -> String {
     if path.is_empty() { String::new() } else { format!(", at {:?}", String::from_utf8_lossy(path)) }

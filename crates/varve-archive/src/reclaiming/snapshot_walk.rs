@@ -1,15 +1,16 @@
 //! Walks snapshots, lists of the catalog, and archives of other programs, and shows their parts to
 //! a [`WalkVisitor`].
 //!
-//! Memory: a folder's list for each level of the folders, beside that of the visitor.
+//! Memory: that of a [`FolderStack`], beside that of the visitor.
 
 use varve_block::{BlockStore, Score};
 use varve_tree::{Entry, TreeBlock, VENTI_SCORE_BYTES};
 
 use super::block_walk::{BlockWalk, TreePart, WalkCounts, WalkVisitor};
-use super::mark_error::{DEPTH_MAX, MarkError, MarkTreeError};
+use super::mark_error::{MarkError, MarkTreeError};
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::progress::Progress;
+use crate::records::folder_stack::{FolderStack, FolderStep};
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::NodeList;
 
@@ -44,13 +45,10 @@ pub(crate) struct SnapshotWalk<'a, V> {
 }
 
 /// A folder whose list is being read.
-struct OpenFolder<'a, K> {
+struct OpenFolder<K> {
     /// Its encoded entry.
     entry: Vec<u8>,
     known: K,
-    list: NodeList<'a>,
-    /// The length of its path.
-    path_bytes: usize,
 }
 
 impl<'a, V: WalkVisitor> SnapshotWalk<'a, V> {
@@ -117,48 +115,56 @@ impl<'a, V: WalkVisitor> SnapshotWalk<'a, V> {
 
     /// Walks a folder with everything in it. After an error, `path` is the place of the error.
     fn folder(&mut self, above: V::Known, root: &Node, path: &mut Vec<u8>) -> Result<(), MarkTreeError> {
-        let mut open: Vec<_> = self.open_folder(above, root, 0)?.into_iter().collect();
-        while let Some(last) = open.last_mut() {
-            path.truncate(last.path_bytes);
-            let Some(node) = last.list.next() else {
-                self.walk.visitor().leave(TreePart::Folder(&last.entry));
-                open.pop();
-                continue;
+        let mut open = FolderStack::default();
+        let walked = self.folders(above, root, &mut open);
+        if walked.is_err() {
+            *path = open.path().to_vec();
+        }
+        walked
+    }
+
+    fn folders(
+        &mut self,
+        above: V::Known,
+        root: &Node,
+        open: &mut FolderStack<'a, OpenFolder<V::Known>>,
+    ) -> Result<(), MarkTreeError> {
+        self.enter(above, root, open)?;
+        while let Some(step) = open.next() {
+            let node = match step {
+                FolderStep::Node(node) => node?,
+                FolderStep::Left(OpenFolder { entry, .. }) => {
+                    self.walk.visitor().leave(TreePart::Folder(&entry));
+                    continue;
+                }
             };
-            let (node, known) = (node?, last.known);
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(&node.name);
+            let Some(known) = open.value().map(|folder| folder.known) else { break };
             if node.kind == NodeKind::Folder {
-                open.extend(self.open_folder(known, &node, path.len())?);
+                self.enter(known, &node, open)?;
             } else if let Some(content) = &node.content {
                 self.tree(known, content)?;
-            }
-            if open.len() > DEPTH_MAX {
-                return Err(MarkTreeError::TooDeep);
             }
         }
         Ok(())
     }
 
-    /// Walks the list of a folder. Returns `None` if the visitor does not want what is in it.
-    fn open_folder(
+    /// Walks the list of a folder, and enters the folder if the visitor wants what is in it.
+    fn enter(
         &mut self,
         above: V::Known,
         folder: &Node,
-        path_bytes: usize,
-    ) -> Result<Option<OpenFolder<'a, V::Known>>, MarkTreeError> {
-        let Some(content) = folder.content else { return Ok(None) };
+        open: &mut FolderStack<'a, OpenFolder<V::Known>>,
+    ) -> Result<(), MarkTreeError> {
+        let Some(content) = folder.content else { return Ok(()) };
         let entry = content.encode();
         if !self.walk.visitor().reach(above, TreePart::Folder(&entry)) {
-            return Ok(None);
+            return Ok(());
         }
         self.walk.check()?;
         self.report.folder_count += 1;
         let known = self.walk.visitor().enter(TreePart::Folder(&entry));
         self.tree(known, &content)?;
         let list = NodeList::new(self.walk.blocks(), folder);
-        Ok(Some(OpenFolder { entry, known, list, path_bytes }))
+        Ok(open.enter(list, OpenFolder { entry, known })?)
     }
 }

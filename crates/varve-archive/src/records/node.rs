@@ -28,6 +28,9 @@
 //! - Its name is one path component, and never leads out of its folder.
 //! - Its content is a tree of the kind that matches the kind of the node.
 //! - The size of a file is the size of its content.
+//!
+//! [`Node::check`] has these rules for both sides: a list of nodes refuses to write a node that it
+//! would refuse to read ([`NodeListWriter`](super::node_list_writer::NodeListWriter)).
 
 use varve_block::{BlockKind, has_kind};
 use varve_image::{DeviceNumber, FileTime, Xattr};
@@ -183,7 +186,7 @@ pub struct Node {
     pub unknown: UnknownFields,
 }
 
-/// Why bytes are not a node.
+/// Why a node can be neither written nor read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeNodeError {
     /// The bytes are not valid fields of a node's record.
@@ -204,6 +207,15 @@ pub enum DecodeNodeError {
     /// A symbolic link without a target, or a target or device number in a node of another kind.
     #[error("a {kind} lacks its target or device number")]
     Incomplete { kind: NodeKind },
+    /// No system can make such a link.
+    #[error("the target of the symbolic link has a zero byte")]
+    Target,
+    /// No system has such an attribute.
+    #[error("the name of an extended attribute is empty, or has a zero byte")]
+    XattrName,
+    /// The mode has more than the permission bits.
+    #[error("the mode {mode:o} has bits that no file has")]
+    Mode { mode: u16 },
 }
 
 has_kind!(DecodeNodeError: _ => Damage);
@@ -264,7 +276,8 @@ impl Node {
         text
     }
 
-    /// Encodes the fields of the node, without their length.
+    /// Encodes the fields of the node, without their length. Only a node that passes the
+    /// [`check`](Self::check) can be decoded again.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let content = self.content.map(|entry| entry.encode());
@@ -304,7 +317,8 @@ impl Node {
     /// [`DecodeNodeError`]: no writer would have written these fields.
     pub fn decode(fields: &[u8], score_bytes: usize) -> Result<Self, DecodeNodeError> {
         let node = Self::decode_any(fields, score_bytes)?;
-        if is_component(&node.name) { Ok(node) } else { Err(DecodeNodeError::Name { name: node.name }) }
+        node.check_name()?;
+        Ok(node)
     }
 
     /// Decodes the root of a snapshot, which has no name. The scores of its store have
@@ -325,7 +339,7 @@ impl Node {
             match field.number {
                 NAME => node.name = field.bytes.to_vec(),
                 KIND => kind = Some(NodeKind::from_number(field.value()?).ok_or_else(|| field.unexpected())?),
-                MODE => node.mode = decode_mode(&field)?,
+                MODE => node.mode = field.value()?,
                 UID => node.uid = field.value()?,
                 GID => node.gid = field.value()?,
                 MTIME => node.mtime = FileTime::from_nanoseconds(field.signed()?),
@@ -334,7 +348,7 @@ impl Node {
                 LINK_GROUP => node.link_group = Some(field.value()?),
                 SIZE => node.size = field.value()?,
                 CONTENT => node.content = Some(decode_content(&field, score_bytes)?),
-                TARGET => node.target = decode_target(&field)?,
+                TARGET => node.target = field.bytes.to_vec(),
                 DEVICE => node.device = Some(decode_device(&field)?),
                 XATTR => node.xattrs.push(decode_xattr(&field)?),
                 PROBLEM => {
@@ -348,13 +362,38 @@ impl Node {
             }
         }
         node.kind = kind.ok_or(DecodeNodeError::NoKind)?;
+        // Earlier versions have written such links, with the files of a folder behind them.
+        if node.target.contains(&0) {
+            node.target.clear();
+            node.problem = Some(NodeProblem::Unreadable);
+        }
         node.check()?;
         Ok(node)
     }
 
-    /// Checks that the fields agree with each other.
-    pub(crate) fn check(&self) -> Result<(), DecodeNodeError> {
-        let Self { kind, size, .. } = *self;
+    /// Checks that the name is one path component, as in every node but the root of a snapshot.
+    ///
+    /// # Errors
+    /// [`DecodeNodeError::Name`].
+    pub fn check_name(&self) -> Result<(), DecodeNodeError> {
+        if is_component(&self.name) { Ok(()) } else { Err(DecodeNodeError::Name { name: self.name.clone() }) }
+    }
+
+    /// Checks that the fields are valid, and agree with each other.
+    ///
+    /// # Errors
+    /// [`DecodeNodeError`].
+    pub fn check(&self) -> Result<(), DecodeNodeError> {
+        let Self { kind, size, mode, .. } = *self;
+        if mode & !MODE_MASK != 0 {
+            return Err(DecodeNodeError::Mode { mode });
+        }
+        if self.target.contains(&0) {
+            return Err(DecodeNodeError::Target);
+        }
+        if self.xattrs.iter().any(|xattr| xattr.name.is_empty() || xattr.name.contains(&0)) {
+            return Err(DecodeNodeError::XattrName);
+        }
         let content_fits = match (kind, &self.content) {
             (NodeKind::File, Some(content)) => {
                 content.leaf_kind() == BlockKind::Data && content.size() == size && size > 0
@@ -386,17 +425,8 @@ pub(crate) fn is_component(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }
 
-fn decode_mode(field: &Field<'_>) -> Result<u16, FieldError> {
-    let mode = field.value()?;
-    if mode & !MODE_MASK == 0 { Ok(mode) } else { Err(field.unexpected()) }
-}
-
 fn decode_content(field: &Field<'_>, score_bytes: usize) -> Result<Entry, DecodeNodeError> {
     Entry::decode(field.bytes, score_bytes).map_err(|source| DecodeNodeError::Content { source })
-}
-
-fn decode_target(field: &Field<'_>) -> Result<Vec<u8>, FieldError> {
-    if field.bytes.contains(&0) { Err(field.unexpected()) } else { Ok(field.bytes.to_vec()) }
 }
 
 /// Encodes a time that does not fit 64 bits of nanoseconds. `None` for all other times, which fit
@@ -447,12 +477,8 @@ fn encode_xattr(xattr: &Xattr) -> Vec<u8> {
 }
 
 fn decode_xattr(field: &Field<'_>) -> Result<Xattr, FieldError> {
-    match split_record(field.bytes) {
-        Some((name, value)) if !name.is_empty() && !name.contains(&0) => {
-            Ok(Xattr { name: name.to_vec(), value: value.to_vec() })
-        }
-        _ => Err(field.unexpected()),
-    }
+    let (name, value) = split_record(field.bytes).ok_or_else(|| field.unexpected())?;
+    Ok(Xattr { name: name.to_vec(), value: value.to_vec() })
 }
 
 #[cfg(test)]

@@ -96,6 +96,13 @@ impl<'a> NodeList<'a> {
         Self { records, score_bytes: store.score_bytes(), previous: place.previous.clone() }
     }
 
+    /// Drops the part of the list that was read ahead.
+    pub(crate) fn drop_buffer(&mut self) {
+        if let Some(records) = &mut self.records {
+            records.drop_buffer();
+        }
+    }
+
     /// The position of the next node.
     pub(crate) fn place(&self) -> ListPlace {
         ListPlace {

@@ -69,6 +69,15 @@ impl<'a> Records<'a> {
         self.buffer_offset.saturating_add(self.start as u64)
     }
 
+    /// Drops the part of the list that was read ahead. It is read again for the next record.
+    pub(crate) fn drop_buffer(&mut self) {
+        let offset = self.offset();
+        if let Some(extents) = &mut self.extents {
+            *extents = self.reader.extents(offset..self.reader.size());
+            (self.buffer, self.start, self.buffer_offset) = (Vec::new(), 0, offset);
+        }
+    }
+
     /// The fields of the next record; `None` at the end.
     ///
     /// # Errors

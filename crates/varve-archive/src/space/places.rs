@@ -7,7 +7,8 @@ use varve_tree::{Entry, Visit, walk};
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::progress::Progress;
 use crate::reclaiming::block_walk::WalkBlocksError;
-use crate::reclaiming::mark_error::{DEPTH_MAX, MarkTreeError};
+use crate::reclaiming::mark_error::MarkTreeError;
+use crate::records::folder_stack::{FolderStack, FolderStep};
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::NodeList;
 
@@ -106,24 +107,19 @@ impl PlaceCount<'_> {
     }
 
     fn folder(&mut self, root: &Node) -> Result<(), MarkTreeError> {
-        let mut open = vec![NodeList::new(self.store, root)];
-        while let Some(last) = open.last_mut() {
-            let Some(node) = last.next().filter(|_| self.look_up_count < LOOK_UPS_MAX) else {
-                open.pop();
-                continue;
-            };
+        let mut open = FolderStack::default();
+        open.enter(NodeList::new(self.store, root), ())?;
+        while let Some(step) = open.next().filter(|_| !self.is_enough()) {
+            let FolderStep::Node(node) = step else { continue };
             let node = node?;
             self.look_up_count += 1;
             if node.kind == NodeKind::Folder {
-                open.push(NodeList::new(self.store, &node));
+                open.enter(NodeList::new(self.store, &node), ())?;
             } else if let Some(content) = &node.content {
                 self.contents(content)?;
             }
             if self.progress.is_cancelled() {
                 return Err(WalkBlocksError::Cancelled.into());
-            }
-            if open.len() > DEPTH_MAX {
-                return Err(MarkTreeError::TooDeep);
             }
         }
         Ok(())

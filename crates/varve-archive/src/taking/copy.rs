@@ -13,23 +13,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use varve_block::{BlockKind, BlockStore, PutError, Score};
-use varve_tree::{
-    ContentWriter, CopyError, CopyMode, CopyTreeError, Cutting, Entry, copy_archive, copy_tree,
-};
+use varve_block::{BlockStore, PutError, Score};
+use varve_tree::{CopyError, CopyMode, CopyTreeError, Entry, copy_archive, copy_tree};
 
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::progress::Progress;
-use crate::records::fields::frame;
+use crate::records::folder_stack::{FolderStack, FolderStep, TooDeep};
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::{NodeList, ReadFolderError};
+use crate::records::node_list_writer::{NodeListWriter, WriteNodeError};
 use crate::taking::take::{Archive, TakeError};
 
 /// Upper bound on remembered copies of files and folders, in each of two generations. One takes
 /// about 150 bytes.
 const KNOWN_MAX: usize = 1 << 18;
-/// Upper bound on the nesting of folders.
-const DEPTH_MAX: usize = 4096;
 /// The tag that leads to the data for vac's tools.
 const VAC_TAG: &str = "vac=";
 
@@ -47,12 +44,14 @@ pub enum CopySnapshotError {
     /// The list of a folder is unreadable.
     #[error("the folder {} cannot be read", path_text(path))]
     Folder { path: Vec<u8>, source: Box<ReadFolderError> },
-    /// The folders are nested deeper than in any file system.
-    #[error("folders are nested more than {DEPTH_MAX} deep")]
-    TooDeep,
+    #[error("{0}")]
+    TooDeep(#[from] TooDeep),
     /// The list of a folder was not stored.
     #[error("a folder cannot be stored")]
     Put(#[from] PutError),
+    /// A node of a folder was not stored.
+    #[error("a folder cannot be stored")]
+    Write(#[from] WriteNodeError),
     /// The data for vac's tools could not be copied.
     #[error("the data for vac's tools cannot be copied")]
     Vac(#[source] Box<CopyError>),
@@ -82,8 +81,7 @@ pub struct SnapshotCopier<'a> {
 /// A folder that is being copied.
 struct FolderCopy<'a> {
     node: Node,
-    list: NodeList<'a>,
-    content: ContentWriter<'a>,
+    list: NodeListWriter<'a>,
 }
 
 impl<'a> SnapshotCopier<'a> {
@@ -157,52 +155,36 @@ impl<'a> SnapshotCopier<'a> {
 
     fn copy_folder(&mut self, root: &Node, to: &dyn BlockStore) -> Result<Node, CopySnapshotError> {
         let from = self.from;
-        let open = |node: &Node| FolderCopy {
-            node: node.clone(),
-            list: NodeList::new(from, node),
-            content: ContentWriter::new(to, BlockKind::Directory, Cutting::DIRECTORY),
-        };
-        let mut folders = vec![open(root)];
-        let mut record = Vec::new();
+        let copy = |node: &Node| FolderCopy { node: node.clone(), list: NodeListWriter::new(to) };
+        let mut folders = FolderStack::default();
+        folders.enter(NodeList::new(from, root), copy(root))?;
         loop {
             if self.progress.is_cancelled() {
                 return Err(CopySnapshotError::Cancelled);
             }
-            let top = folders.last_mut().expect("the root is left below");
-            let next = top.list.next();
-            let node = match next {
-                Some(Ok(node)) => match self.copy_content(&node, &folders, to)? {
+            let node = match folders.next().expect("the loop ends when the root is left") {
+                FolderStep::Node(Ok(node)) => match self.copy_content(&node, folders.path(), to)? {
                     Some(copied) => copied,
-                    None if folders.len() >= DEPTH_MAX => return Err(CopySnapshotError::TooDeep),
                     None => {
-                        folders.push(open(&node));
+                        folders.enter(NodeList::new(from, &node), copy(&node))?;
                         continue;
                     }
                 },
-                Some(Err(source)) => {
-                    return Err(CopySnapshotError::Folder {
-                        path: path_of(&folders, b""),
-                        source: Box::new(source),
-                    });
+                FolderStep::Node(Err(source)) => {
+                    let path = folders.path().to_vec();
+                    return Err(CopySnapshotError::Folder { path, source: Box::new(source) });
                 }
-                None => {
-                    let Some(FolderCopy { mut node, content, .. }) = folders.pop() else {
-                        unreachable!("it was the last one above")
-                    };
-                    if let Some(entry) = node.content {
-                        let copy = content.finish()?;
+                FolderStep::Left(FolderCopy { mut node, list }) => {
+                    let copy = list.finish()?;
+                    if let (Some(entry), Some(copy)) = (node.content, copy) {
                         self.note(&entry, copy);
-                        node.content = Some(copy);
                     }
-                    if folders.is_empty() {
-                        return Ok(node);
-                    }
+                    node.content = copy;
                     node
                 }
             };
-            record.clear();
-            frame(&node.encode(), &mut record);
-            folders.last_mut().expect("a node is in a folder").content.write(&record)?;
+            let Some(folder) = folders.value_mut() else { return Ok(node) };
+            folder.list.push(&node)?;
             self.progress.add_files_done(1);
         }
     }
@@ -211,7 +193,7 @@ impl<'a> SnapshotCopier<'a> {
     fn copy_content(
         &mut self,
         node: &Node,
-        folders: &[FolderCopy<'_>],
+        path: &[u8],
         to: &dyn BlockStore,
     ) -> Result<Option<Node>, CopySnapshotError> {
         let Some(entry) = node.content else { return Ok(Some(node.clone())) };
@@ -222,9 +204,8 @@ impl<'a> SnapshotCopier<'a> {
             }
             None if node.kind == NodeKind::Folder => return Ok(None),
             None => {
-                let path = || path_of(folders, &node.name);
                 self.progress.set_current(Path::new(&*String::from_utf8_lossy(&node.name)));
-                let copy = self.copy_tree(&entry, to, None).map_err(in_tree(path))?;
+                let copy = self.copy_tree(&entry, to, None).map_err(in_tree(|| path.to_vec()))?;
                 self.note(&entry, copy);
                 copy
             }
@@ -267,12 +248,6 @@ impl<'a> SnapshotCopier<'a> {
         }
         Ok(kept)
     }
-}
-
-/// The path of a node in the last of these folders.
-fn path_of(folders: &[FolderCopy<'_>], name: &[u8]) -> Vec<u8> {
-    let names = folders.iter().map(|folder| folder.node.name.as_slice()).chain([name]);
-    names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(&b'/')
 }
 
 fn in_tree(path: impl FnOnce() -> Vec<u8>) -> impl FnOnce(CopyTreeError) -> CopySnapshotError {

@@ -16,8 +16,9 @@ use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncE
 use super::VENTI_SCORE_BYTES;
 use crate::tree_block::{DecodeTreeBlockError, TreeBlock, previous_archive};
 
-/// The largest depth of blocks that lead to each other: far deeper than the folders of any system.
-const DEPTH_MAX: usize = 8192;
+/// The largest depth of blocks that lead to each other. The deepest folder that is archived has
+/// about two blocks a level.
+const DEPTH_MAX: usize = 1 << 15;
 /// The leaves that are looked up at a time.
 const BATCH_LEAF_COUNT: usize = 256;
 /// The largest number of blocks that are remembered as copied together with all blocks below: some

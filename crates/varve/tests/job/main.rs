@@ -25,6 +25,7 @@ mod daily_notices;
 mod daily_safety;
 mod daily_sinks;
 mod daily_twelve_ways;
+mod deep_folders;
 mod deltas;
 mod forgetting;
 mod formats;

@@ -21,8 +21,8 @@ const VAC: &[u8] = b"vac";
 const SOURCE: usize = 0;
 const META: usize = 1;
 const ROOT_META: usize = 2;
-/// Upper bound on the nesting of folders.
-const DEPTH_MAX: usize = 1024;
+/// Upper bound on the nesting of folders: no file system has longer paths.
+const DEPTH_MAX: usize = 1 << 16;
 /// Upper bound on the names of one folder that are held in memory.
 const NAME_COUNT_MAX: usize = 1 << 20;
 
@@ -83,6 +83,20 @@ pub fn verify_archive(
     Ok(walker.found)
 }
 
+/// A folder that the walk is in.
+struct OpenArchiveFolder<'a> {
+    path_bytes: usize,
+    folder: VentiFolder<'a>,
+    /// The records of its files that were not checked yet.
+    records: std::vec::IntoIter<VacRecord>,
+    /// The numbers of its entries that have a name.
+    used: BTreeSet<u32>,
+    source: Entry,
+    /// Stands for an intact folder.
+    mark: (Score, Score),
+    harm_before: usize,
+}
+
 /// Walks an archive. A folder that was found intact is not walked again.
 struct ArchiveWalker<'a> {
     check: TreeCheck<'a>,
@@ -92,7 +106,7 @@ struct ArchiveWalker<'a> {
     found: VerifiedArchive,
 }
 
-impl ArchiveWalker<'_> {
+impl<'a> ArchiveWalker<'a> {
     fn archive(&mut self, line: &VacLine) -> Result<(), VerifyArchiveError> {
         let name = BlockName { score: line.score, block_type: BlockType::ROOT };
         let Some(block) = self.read(&name)? else { return Ok(()) };
@@ -123,7 +137,7 @@ impl ArchiveWalker<'_> {
         match (at(SOURCE), at(META), at(ROOT_META)) {
             (Some(source), Some(meta), Some(root_meta)) if root.kind == VAC => {
                 self.tree(b"", &root_meta)?;
-                self.folder(b"", &source, &meta, 0)?;
+                self.folders(&source, &meta)?;
             }
             // Fossil has one entry here, for a folder that has the three.
             (Some(only), _, None) if root.kind == VAC => self.folder_of_fossil(&only)?,
@@ -148,7 +162,7 @@ impl ArchiveWalker<'_> {
                 if let Ok(Some(root_meta)) = root_meta {
                     self.tree(b"", root_meta)?;
                 }
-                self.folder(b"", source, meta, 0)
+                self.folders(source, meta)
             }
             _ => {
                 self.report_if_silent(0, b"", "it has no entries that lead to files".into());
@@ -179,35 +193,51 @@ impl ArchiveWalker<'_> {
         Ok(())
     }
 
-    fn folder(
+    /// Checks a folder with everything in it.
+    fn folders(&mut self, source: &Entry, meta: &Entry) -> Result<(), VerifyArchiveError> {
+        let mut path = Vec::new();
+        let mut open: Vec<_> = self.enter(&path, source, meta)?.into_iter().collect();
+        while let Some(last) = open.last_mut() {
+            path.truncate(last.path_bytes);
+            let Some(record) = last.records.next() else {
+                self.unnamed(&path, &mut last.folder, &last.source, &last.used)?;
+                if self.found.harm.len() == last.harm_before {
+                    self.whole.insert(last.mark);
+                }
+                open.pop();
+                continue;
+            };
+            path = joined(&path, &record.name);
+            if let Some((source, meta)) = self.below(&path, last, &record)? {
+                if open.len() >= DEPTH_MAX {
+                    self.report(&path, None, format!("folders are nested more than {DEPTH_MAX} deep"));
+                } else {
+                    open.extend(self.enter(&path, &source, &meta)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the lists of a folder. Returns `None` if it is known to be intact.
+    fn enter(
         &mut self,
         path: &[u8],
         source: &Entry,
         meta: &Entry,
-        depth: usize,
-    ) -> Result<(), VerifyArchiveError> {
+    ) -> Result<Option<OpenArchiveFolder<'a>>, VerifyArchiveError> {
         self.found.file_count += 1;
         let mark = (source.root(), meta.root());
         if self.whole.contains(&mark) {
-            return Ok(());
-        }
-        if depth >= DEPTH_MAX {
-            self.report(path, None, format!("folders are nested more than {DEPTH_MAX} deep"));
-            return Ok(());
+            return Ok(None);
         }
         let harm_before = self.found.harm.len();
         self.tree(path, source)?;
         self.tree(path, meta)?;
-        let mut folder = VentiFolder::new(self.check.blocks, source, meta);
-        let mut used = BTreeSet::new();
-        for record in self.records(&folder, path, harm_before) {
-            self.below(path, &mut folder, &record, depth, &mut used)?;
-        }
-        self.unnamed(path, &mut folder, source, &used)?;
-        if self.found.harm.len() == harm_before {
-            self.whole.insert(mark);
-        }
-        Ok(())
+        let folder = VentiFolder::new(self.check.blocks, source, meta);
+        let records = self.records(&folder, path, harm_before).into_iter();
+        let (path_bytes, used, source) = (path.len(), BTreeSet::new(), *source);
+        Ok(Some(OpenArchiveFolder { path_bytes, folder, records, used, source, mark, harm_before }))
     }
 
     /// The records of the files in a folder.
@@ -232,36 +262,35 @@ impl ArchiveWalker<'_> {
         records
     }
 
-    /// Checks a file or folder inside a folder, and adds the numbers of its entries to `used`.
+    /// Checks a file inside a folder. Returns the lists of a folder inside it, which is checked next.
     fn below(
         &mut self,
         path: &[u8],
-        folder: &mut VentiFolder<'_>,
+        inside: &mut OpenArchiveFolder<'a>,
         record: &VacRecord,
-        depth: usize,
-        used: &mut BTreeSet<u32>,
-    ) -> Result<(), VerifyArchiveError> {
-        let path = joined(path, &record.name);
+    ) -> Result<Option<(Entry, Entry)>, VerifyArchiveError> {
+        let OpenArchiveFolder { folder, used, .. } = inside;
         let harm_before = self.found.harm.len();
         used.insert(record.entry);
-        let content = self.entry_of(&path, folder, record.entry, record.generation);
+        let content = self.entry_of(path, folder, record.entry, record.generation);
         if !record.mode.has(VacMode::FOLDER) {
             self.found.file_count += 1;
-            return Ok(content.map_or(Ok(()), |content| self.tree(&path, &content))?);
+            content.map_or(Ok(()), |content| self.tree(path, &content))?;
+            return Ok(None);
         }
         used.insert(record.meta_entry);
-        let meta = self.entry_of(&path, folder, record.meta_entry, record.meta_generation);
+        let meta = self.entry_of(path, folder, record.meta_entry, record.meta_generation);
         match (content, meta) {
-            (Some(source), Some(meta)) => self.folder(&path, &source, &meta, depth + 1)?,
+            (Some(source), Some(meta)) => Ok(Some((source, meta))),
             // The readable part is checked all the same.
             (one, other) => {
                 for tree in one.iter().chain(&other) {
-                    self.tree(&path, tree)?;
+                    self.tree(path, tree)?;
                 }
-                self.report_if_silent(harm_before, &path, "it has no content".into());
+                self.report_if_silent(harm_before, path, "it has no content".into());
+                Ok(None)
             }
         }
-        Ok(())
     }
 
     /// The tree of an entry of a folder.

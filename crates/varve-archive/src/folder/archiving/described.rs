@@ -17,6 +17,7 @@ use varve_world::Workers;
 
 use super::left_out::LeftOutOfFolder;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
+use super::path_limit::{NAME_BYTES_MAX, PathTooLong, TARGET_BYTES_MAX, check_path_bytes};
 use super::pipeline::{Pipeline, run};
 use super::read::JoinName;
 use super::sequence::{FolderCounts, NodeSequence, WalkEvent};
@@ -31,8 +32,8 @@ const JOB_BYTES: u64 = 1 << 20;
 /// Upper bound on the steps that wait for the file at the front.
 const WAITING_COUNT_MAX: usize = 16 << 10;
 
-/// Upper bound on the bytes of a node's name, target and extended attributes. Far below the limit
-/// of a record.
+/// Upper bound on the bytes of a node's name and extended attributes. Far below the limit of a
+/// record.
 const NODE_BYTES_MAX: usize = 8 << 20;
 
 /// An error of another program's files.
@@ -226,8 +227,9 @@ pub(crate) fn archive_described(
             pipeline,
             watch,
             contents,
-            sequence: NodeSequence::new(blocks, None, None),
+            sequence: NodeSequence::new(blocks, watch, None, None),
             open: Vec::new(),
+            skipped_depth: 0,
             job: Vec::new(),
             job_bytes: 0,
             lost_count: 0,
@@ -277,6 +279,8 @@ struct TreeTaker<'a> {
     sequence: NodeSequence<'a>,
     /// The folders from the root to the current one.
     open: Vec<OpenTreeFolder>,
+    /// The folders inside each other that are left out now, because their path is too long.
+    skipped_depth: usize,
     job: Vec<AwaitedFile>,
     job_bytes: u64,
     lost_count: u64,
@@ -296,8 +300,18 @@ enum StepError {
     Order { path: PathBuf, name: Vec<u8>, last: Vec<u8> },
     #[error("{:?} in {} is not a valid name", String::from_utf8_lossy(name), path.display())]
     Name { path: PathBuf, name: Vec<u8> },
-    #[error("its name, its target and its extended attributes have more than {NODE_BYTES_MAX} bytes")]
+    #[error("its name and its extended attributes have more than {NODE_BYTES_MAX} bytes")]
     Large,
+    #[error("its name has {bytes} bytes: no Linux can restore names of more than {NAME_BYTES_MAX}")]
+    LongName { bytes: usize },
+    #[error("the target of the symbolic link has {bytes} bytes: Linux has links of up to {TARGET_BYTES_MAX}")]
+    LongTarget { bytes: usize },
+    #[error(
+        "{count} of its extended attributes are left out: they have no valid name, or one that occurs twice"
+    )]
+    Xattrs { count: usize },
+    #[error("{0}")]
+    Path(#[from] PathTooLong),
     #[error("the description of the tree ends early, or goes on after its end")]
     Shape,
 }
@@ -337,13 +351,23 @@ impl TreeTaker<'_> {
 
     /// Takes one step. Returns true if it closed the root.
     fn step(&mut self, step: TreeStep) -> Result<bool, ArchiveFolderError> {
+        if self.skipped_depth > 0 {
+            match step {
+                TreeStep::Open(_) => self.skipped_depth += 1,
+                TreeStep::Close => self.skipped_depth -= 1,
+                _ => {}
+            }
+            return Ok(false);
+        }
         match step {
             TreeStep::Open(mut node) => {
-                self.place(&node, NodeKind::Folder)?;
+                if !self.place(&node, NodeKind::Folder)? {
+                    self.skipped_depth = 1;
+                    return Ok(false);
+                }
                 let path = self.path_of(&node.name);
-                if !tidy(&mut node) {
+                if !self.tidy(&mut node) {
                     node.xattrs.clear();
-                    self.lose(&path, StepError::Large.into());
                 }
                 self.open.push(OpenTreeFolder { path, last: Vec::new() });
                 self.sequence.push(WalkEvent::Open(Node { content: None, size: 0, ..node }));
@@ -354,9 +378,7 @@ impl TreeTaker<'_> {
                 return Ok(self.open.is_empty());
             }
             TreeStep::Entry(mut node) => {
-                self.place(&node, node.kind)?;
-                if !tidy(&mut node) {
-                    self.lose(&self.path_of(&node.name), StepError::Large.into());
+                if !self.place(&node, node.kind)? || !self.tidy(&mut node) {
                     return Ok(false);
                 }
                 if node.content.is_none() && node.problem.is_none() {
@@ -372,17 +394,16 @@ impl TreeTaker<'_> {
                 self.sequence.push(WalkEvent::Unchanged(node));
             }
             TreeStep::Link(node) => {
-                self.place(&node, node.kind)?;
-                self.watch.progress.add_files_done(1);
-                self.sequence.push(WalkEvent::Link(node));
+                if self.place(&node, node.kind)? {
+                    self.watch.progress.add_files_done(1);
+                    self.sequence.push(WalkEvent::Link(node));
+                }
             }
             TreeStep::File(mut node, content) => {
-                self.place(&node, NodeKind::File)?;
-                let path = self.path_of(&node.name);
-                if !tidy(&mut node) {
-                    self.lose(&path, StepError::Large.into());
+                if !self.place(&node, NodeKind::File)? || !self.tidy(&mut node) {
                     return Ok(false);
                 }
+                let path = self.path_of(&node.name);
                 let number = self.sequence.push(WalkEvent::Awaited);
                 self.job_bytes = self.job_bytes.saturating_add(node.size);
                 self.job.push(AwaitedFile { number, path, node, content });
@@ -410,11 +431,11 @@ impl TreeTaker<'_> {
         self.lost_count += 1;
     }
 
-    /// Checks the name and the place of a node.
-    fn place(&mut self, node: &Node, kind: NodeKind) -> Result<(), ArchiveFolderError> {
+    /// Checks the name and the place of a node. Returns false if it was reported and is left out.
+    fn place(&mut self, node: &Node, kind: NodeKind) -> Result<bool, ArchiveFolderError> {
         let Some(OpenTreeFolder { path, last }) = self.open.last_mut() else {
             let is_root = node.name.is_empty() && node.kind == NodeKind::Folder && kind == node.kind;
-            return if is_root { Ok(()) } else { Err(StepError::Shape.into()) };
+            return if is_root { Ok(true) } else { Err(StepError::Shape.into()) };
         };
         let name = &node.name;
         if !is_component(name) || node.kind != kind {
@@ -426,7 +447,48 @@ impl TreeTaker<'_> {
             );
         }
         last.clone_from(name);
-        Ok(())
+        let too_long = check_path_bytes(path, name, kind).err();
+        if let Some(error) = too_long {
+            self.lose(&self.path_of(name), StepError::from(error).into());
+            return Ok(false);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            // Its content can be read from the archive.
+            self.lose(&self.path_of(name), StepError::LongName { bytes: name.len() }.into());
+        }
+        Ok(true)
+    }
+
+    /// Brings the fields of a node that comes from outside into the form of a record, and reports
+    /// what is lost. Returns false if the node is left out.
+    fn tidy(&mut self, node: &mut Node) -> bool {
+        let path = self.path_of(&node.name);
+        node.mode &= MODE_MASK;
+        let xattr_count = node.xattrs.len();
+        node.xattrs.retain(|xattr| !xattr.name.is_empty() && !xattr.name.contains(&0));
+        node.xattrs.sort_unstable();
+        node.xattrs.dedup_by(|next, one| next.name == one.name);
+        let count = xattr_count - node.xattrs.len();
+        if count > 0 {
+            self.lose(&path, StepError::Xattrs { count }.into());
+        }
+        if node.kind != NodeKind::SymbolicLink {
+            node.target.clear();
+        }
+        if node.kind != NodeKind::File {
+            node.size = 0;
+        }
+        if node.target.len() > TARGET_BYTES_MAX {
+            self.lose(&path, StepError::LongTarget { bytes: node.target.len() }.into());
+            return false;
+        }
+        let xattr_bytes = |xattr: &varve_image::Xattr| xattr.name.len().saturating_add(xattr.value.len());
+        let bytes = node.xattrs.iter().map(xattr_bytes).fold(node.name.len(), usize::saturating_add);
+        if bytes > NODE_BYTES_MAX {
+            self.lose(&path, StepError::Large.into());
+            return false;
+        }
+        true
     }
 
     fn submit(&mut self) {
@@ -456,22 +518,4 @@ impl TreeTaker<'_> {
             }
         }
     }
-}
-
-/// Brings the fields of a node that comes from outside into the form of a record. Returns whether
-/// it is small enough for one.
-fn tidy(node: &mut Node) -> bool {
-    node.mode &= MODE_MASK;
-    node.xattrs.retain(|xattr| !xattr.name.is_empty() && !xattr.name.contains(&0));
-    node.xattrs.sort_unstable();
-    node.xattrs.dedup_by(|next, one| next.name == one.name);
-    if node.kind != NodeKind::SymbolicLink {
-        node.target.clear();
-    }
-    if node.kind != NodeKind::File {
-        node.size = 0;
-    }
-    let xattr_bytes = |xattr: &varve_image::Xattr| xattr.name.len().saturating_add(xattr.value.len());
-    let bytes = node.xattrs.iter().map(xattr_bytes).fold(0, usize::saturating_add);
-    bytes.saturating_add(node.name.len()).saturating_add(node.target.len()) <= NODE_BYTES_MAX
 }

@@ -8,6 +8,7 @@ use varve_block::PutError;
 use super::left_out::LeftOutOfFolder;
 use super::sequence::FolderCounts;
 use crate::records::node::Node;
+use crate::records::node_list_writer::WriteNodeError;
 use crate::vac::ArchivedVac;
 
 /// A folder that was archived.
@@ -22,6 +23,15 @@ pub struct ArchivedFolder {
     pub vac: Option<ArchivedVac>,
     /// The name of the file, if a single file was archived. The folder holds nothing else.
     pub only: Option<Vec<u8>>,
+}
+
+impl From<WriteNodeError> for ArchiveFolderError {
+    fn from(error: WriteNodeError) -> Self {
+        match error {
+            WriteNodeError::Put(source) => Self::Store { source },
+            source => Self::List { source },
+        }
+    }
 }
 
 /// Why a folder was not archived.
@@ -50,6 +60,12 @@ pub enum ArchiveFolderError {
     Store {
         #[from]
         source: PutError,
+    },
+    /// A record is one that no reader would take.
+    #[error("a folder's list could not be written")]
+    List {
+        #[source]
+        source: WriteNodeError,
     },
     /// [`Progress::cancel`](crate::Progress::cancel) was called.
     #[error("interrupted")]

@@ -9,16 +9,20 @@
 //!   └> written to the open folders
 //! ```
 //!
-//! Invariant: each folder's content is written up to the front of the queue, and no further.
+//! Invariant: each folder's content is written up to the front of the queue, and no further. A node
+//! that no reader would take is reported, and left out.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use varve_block::{BlockKind, BlockStore, PutError};
-use varve_tree::{ContentWriter, Cutting};
+use varve_block::{BlockStore, PutError};
 
 use super::news::NewsCounts;
-use crate::records::fields::frame;
+use crate::folder::watch::Watch;
 use crate::records::node::{Node, NodeKind, NodeProblem};
+use crate::records::node_list_writer::{NodeListWriter, WriteNodeError};
 use crate::taking::last_snapshot_record::{ContentOrigin, LastSnapshotRecord};
 use crate::vac::{ArchivedVac, VacOptions, VacTreeWriter};
 
@@ -61,6 +65,7 @@ pub struct FolderCounts {
 
 pub(super) struct NodeSequence<'a> {
     blocks: &'a dyn BlockStore,
+    watch: Watch<'a>,
     events: VecDeque<WalkEvent>,
     /// The number of events that have left the queue.
     passed_count: u64,
@@ -69,7 +74,6 @@ pub(super) struct NodeSequence<'a> {
     linked: BTreeMap<u64, (Node, ContentOrigin)>,
     root: Option<Node>,
     counts: FolderCounts,
-    record: Vec<u8>,
     last_record: Option<LastSnapshotRecord>,
     /// The writer of the archive for vac's tools, until it is done.
     vac: Option<VacTreeWriter<'a>>,
@@ -78,24 +82,25 @@ pub(super) struct NodeSequence<'a> {
 
 struct FolderInProgress<'a> {
     node: Node,
-    content: ContentWriter<'a>,
+    list: NodeListWriter<'a>,
 }
 
 impl<'a> NodeSequence<'a> {
     pub(crate) fn new(
         blocks: &'a dyn BlockStore,
+        watch: Watch<'a>,
         last_record: Option<LastSnapshotRecord>,
         vac: Option<&'a VacOptions>,
     ) -> Self {
         Self {
             blocks,
+            watch,
             events: VecDeque::new(),
             passed_count: 0,
             open: Vec::new(),
             linked: BTreeMap::new(),
             root: None,
             counts: FolderCounts::default(),
-            record: Vec::new(),
             last_record,
             vac: vac.map(|options| VacTreeWriter::new(blocks, options)),
             vac_done: None,
@@ -131,8 +136,7 @@ impl<'a> NodeSequence<'a> {
                     if let Some(vac) = &mut self.vac {
                         vac.open(&node);
                     }
-                    let content = ContentWriter::new(self.blocks, BlockKind::Directory, Cutting::DIRECTORY);
-                    self.open.push(FolderInProgress { node, content });
+                    self.open.push(FolderInProgress { node, list: NodeListWriter::new(self.blocks) });
                 }
                 Some(WalkEvent::Close) => self.close_folder()?,
                 Some(WalkEvent::Awaited) | None => unreachable!("the front was looked at"),
@@ -175,19 +179,22 @@ impl<'a> NodeSequence<'a> {
 
     /// Writes a node that is not an open folder.
     fn write_leaf(&mut self, node: &Node, counts_bytes: bool, origin: ContentOrigin) -> Result<(), PutError> {
+        if !self.write_record(node, counts_bytes)? {
+            return Ok(());
+        }
         if let Some(vac) = &mut self.vac {
             vac.node(node)?;
         }
         if let Some(last_record) = &self.last_record {
             last_record.remember(&self.path_of(node), node, origin);
         }
-        self.write_record(node, counts_bytes)
+        Ok(())
     }
 
     fn close_folder(&mut self) -> Result<(), PutError> {
-        let FolderInProgress { mut node, content } =
+        let FolderInProgress { mut node, list } =
             self.open.pop().expect("a folder is closed once, after it was opened");
-        node.content = (content.bytes_written() > 0).then(|| content.finish()).transpose()?;
+        node.content = list.finish()?;
         if let Some(vac) = &mut self.vac {
             vac.close(&node)?;
         }
@@ -197,18 +204,27 @@ impl<'a> NodeSequence<'a> {
             }
             self.count(&node, false);
             self.root = Some(node);
-            Ok(())
         } else {
-            self.write_record(&node, false)
+            self.write_record(&node, false)?;
         }
+        Ok(())
     }
 
-    fn write_record(&mut self, node: &Node, counts_bytes: bool) -> Result<(), PutError> {
-        self.count(node, counts_bytes);
-        self.record.clear();
-        frame(&node.encode(), &mut self.record);
+    /// Returns false if the node was reported and left out: a reader would not take it.
+    fn write_record(&mut self, node: &Node, counts_bytes: bool) -> Result<bool, PutError> {
         let folder = self.open.last_mut().expect("all but the root is in a folder");
-        folder.content.write(&self.record)
+        match folder.list.push(node) {
+            Ok(()) => {
+                self.count(node, counts_bytes);
+                Ok(true)
+            }
+            Err(WriteNodeError::Put(error)) => Err(error),
+            Err(error) => {
+                self.watch.report(Path::new(OsStr::from_bytes(&self.path_of(node))), error);
+                self.counts.problem_count += 1;
+                Ok(false)
+            }
+        }
     }
 
     /// The path from the root of the source.

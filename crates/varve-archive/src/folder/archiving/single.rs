@@ -15,8 +15,8 @@ use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::sequence::FolderCounts;
 use crate::progress::Progress;
-use crate::records::fields::frame;
 use crate::records::node::{Node, NodeKind, is_component};
+use crate::records::node_list_writer::NodeListWriter;
 
 /// Bytes of a stream that are read at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -90,11 +90,9 @@ pub(crate) fn archive_stream(
     };
     let name = if is_component(name.as_bytes()) { name } else { "file" };
     let file = Node { size, content, ..owned(name.as_bytes(), NodeKind::File, FILE_MODE) };
-    let mut record = Vec::new();
-    frame(&file.encode(), &mut record);
-    let mut list = ContentWriter::new(blocks, BlockKind::Directory, Cutting::DIRECTORY);
-    list.write(&record)?;
-    let root = Node { content: Some(list.finish()?), ..owned(b"", NodeKind::Folder, FOLDER_MODE) };
+    let mut list = NodeListWriter::new(blocks);
+    list.push(&file)?;
+    let root = Node { content: list.finish()?, ..owned(b"", NodeKind::Folder, FOLDER_MODE) };
     let counts = FolderCounts {
         file_count: 1,
         bytes: size,

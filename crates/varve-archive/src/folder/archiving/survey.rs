@@ -11,6 +11,7 @@ use super::archive::open_source;
 use super::left_out::{LeftOutEntry, LeftOutOfFolder};
 use super::options::FolderOptions;
 use super::outcome::ArchiveFolderError;
+use super::path_limit::PathLimit;
 use super::read::{JoinName, SourceFolder};
 use crate::folder::source::listed_paths::ListedPaths;
 use crate::folder::source::selection::{Selection, empty, marked};
@@ -84,6 +85,7 @@ pub fn survey_folder(
         visit,
         survey: FolderSurvey::default(),
         stack: Vec::new(),
+        path_limit: PathLimit::of_process(),
     };
     let _ = surveyor.walk(folder);
     Ok(surveyor.survey)
@@ -95,6 +97,7 @@ struct Surveyor<'a, 'v> {
     visit: &'v mut dyn FnMut(SurveyEvent<'_>) -> ControlFlow<()>,
     survey: FolderSurvey,
     stack: Vec<SurveyedFolder<'a>>,
+    path_limit: PathLimit,
 }
 
 struct SurveyedFolder<'a> {
@@ -133,6 +136,9 @@ impl<'a> Surveyor<'a, '_> {
             Err(error) => return self.give_up(&path, error),
         };
         let Some(kind) = status.kind else { return ControlFlow::Continue(()) };
+        if let Err(error) = self.path_limit.check(&folder.path, self.stack.len(), name, kind) {
+            return self.give_up(&path, io::Error::other(error));
+        }
         if let Some(entry) = self.selection.leaves_out(folder, name, kind, &status) {
             return self.leave_out(entry);
         }

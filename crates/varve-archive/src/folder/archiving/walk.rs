@@ -22,6 +22,7 @@ use super::list_ahead::{FolderListing, FolderToList, FoldersAhead, ListedFolder}
 use super::news::EarlierEntry;
 use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
+use super::path_limit::PathLimit;
 use super::pipeline::Pipeline;
 use super::previous::PreviousFolder;
 use super::read::{FileToRead, JoinName, ReadFiles, ReadJob, SMALL_FILE_BYTES_MAX, SourceFolder};
@@ -94,6 +95,7 @@ pub(super) struct FolderWalker<'a> {
     reached_count: u64,
     last_record: Option<LastSnapshotRecord>,
     folder_token: Arc<()>,
+    path_limit: PathLimit,
     unchanged_count: u64,
     read: ReadFiles,
     left_out: LeftOutOfFolder,
@@ -120,7 +122,7 @@ struct WalkedEntry {
 impl<'a> FolderWalker<'a> {
     pub(crate) fn new(setting: WalkSetting<'a>) -> Self {
         Self {
-            sequence: NodeSequence::new(setting.blocks, None, None),
+            sequence: NodeSequence::new(setting.blocks, setting.watch, None, None),
             last_record: None,
             setting,
             stack: Vec::new(),
@@ -131,6 +133,7 @@ impl<'a> FolderWalker<'a> {
             listed_count: 0,
             reached_count: 0,
             folder_token: Arc::new(()),
+            path_limit: PathLimit::of_process(),
             unchanged_count: 0,
             read: ReadFiles::default(),
             left_out: LeftOutOfFolder::default(),
@@ -141,7 +144,7 @@ impl<'a> FolderWalker<'a> {
     pub(super) fn remembering(self, last_record: Option<LastSnapshotRecord>) -> Self {
         let vac = self.setting.options.vac.as_ref();
         Self {
-            sequence: NodeSequence::new(self.setting.blocks, last_record.clone(), vac),
+            sequence: NodeSequence::new(self.setting.blocks, self.setting.watch, last_record.clone(), vac),
             last_record,
             ..self
         }
@@ -278,6 +281,9 @@ impl<'a> FolderWalker<'a> {
             }
         };
         let Some(kind) = status.kind else { return };
+        if let Err(error) = self.path_limit.check(&folder.path, self.stack.len(), &name, kind) {
+            return self.give_up(Node::new(name, kind), folder, io::Error::other(error));
+        }
         if let Some(entry) = self.setting.selection.leaves_out(folder, &name, kind, &status) {
             self.left_out.add(entry);
             return;

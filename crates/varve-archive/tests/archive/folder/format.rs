@@ -2,7 +2,8 @@
 
 use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
 use varve_archive::{
-    DecodeNodeError, FieldReader, FieldWriter, InodeFlags, MODE_MASK, Node, NodeKind, NodeProblem,
+    DecodeNodeError, FieldReader, FieldWriter, InodeFlags, MODE_MASK, Node, NodeKind, NodeList,
+    NodeListWriter, NodeProblem, WriteNodeError,
 };
 use varve_block::{BlockKind, MemoryBlockStore};
 use varve_image::{DeviceNumber, FileTime, Xattr};
@@ -73,7 +74,101 @@ fn nodes() -> impl Strategy<Value = Node> {
     )
 }
 
+/// Any bytes, and often those that names and targets must not have.
+fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let special = proptest::sample::select(vec![&b""[..], b".", b"..", b"/", b"\0", b"a\0b", b"a"]);
+    let special = special.prop_map(<[u8]>::to_vec);
+    proptest::prop_oneof![special, proptest::collection::vec(any::<u8>(), 0..6)]
+}
+
+/// Nodes of any fields, of which most contradict each other.
+fn any_nodes() -> impl Strategy<Value = Node> {
+    let xattr = (any_bytes(), any_bytes()).prop_map(|(name, value)| Xattr { name, value });
+    let xattrs = proptest::collection::vec(xattr, 0..2);
+    let content = proptest::option::of((any::<bool>(), 1usize..3));
+    let what = (0usize..7, 0usize..4, any::<u16>(), 0u32..2, any::<Option<u32>>());
+    (nodes(), any_bytes(), any_bytes(), xattrs, content, what, 0u64..3, any::<[bool; 5]>()).prop_map(
+        |(good, name, target, xattrs, content, (kind, problem, mode, rare, device), size, changes)| {
+            let mut node = good;
+            let [has_name, has_target, has_xattrs, has_content, has_kind] = changes;
+            if has_name {
+                node.name = name
+            }
+            if has_target {
+                node.target = target
+            }
+            if has_xattrs {
+                node.xattrs = xattrs
+            }
+            if has_content {
+                let kind = |is_data| if is_data { BlockKind::Data } else { BlockKind::Directory };
+                (node.content, node.size) = (content.map(|(is_data, size)| entry(kind(is_data), size)), size);
+            }
+            if has_kind {
+                (node.kind, node.problem) = (KINDS[kind], PROBLEMS[problem])
+            }
+            if rare > 0 {
+                node.mode = mode
+            }
+            node.device = node.device.or(device.map(|major| DeviceNumber { major, minor: 1 }));
+            node
+        },
+    )
+}
+
+/// Writes the nodes that the list takes, and returns them with the whole folder.
+fn written(blocks: &MemoryBlockStore, nodes: &[Node]) -> (Vec<Node>, Node) {
+    let mut list = NodeListWriter::new(blocks);
+    let mut taken = Vec::new();
+    for node in nodes {
+        match list.push(node) {
+            Ok(()) => taken.push(node.clone()),
+            Err(WriteNodeError::Put(error)) => panic!("{error}"),
+            Err(_) => {}
+        }
+    }
+    let content = list.finish().unwrap();
+    (taken, Node { content, ..Node::new(Vec::new(), NodeKind::Folder) })
+}
+
 proptest! {
+    /// A node that is refused would hide the nodes behind it, in the eyes of every reader.
+    #[test]
+    fn a_list_takes_the_nodes_that_its_reader_takes(
+        mut nodes in proptest::collection::vec(any_nodes(), 1..6), is_sorted: bool,
+    ) {
+        if is_sorted {
+            nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        }
+        let blocks = MemoryBlockStore::new();
+        let (taken, folder) = written(&blocks, &nodes);
+        let read: Vec<_> = NodeList::new(&blocks, &folder).map(Result::unwrap).collect();
+        prop_assert_eq!(&read, &taken);
+        // And the reader refuses what the list refuses, but for links that earlier versions wrote.
+        for node in &nodes {
+            let (taken, _) = written(&blocks, std::slice::from_ref(node));
+            let decoded = Node::decode(&node.encode(), 32);
+            prop_assert_eq!(decoded.as_ref() == Ok(node), taken.len() == 1, "{:?}", decoded);
+        }
+    }
+
+    #[test]
+    fn a_node_that_was_read_can_be_written(
+        node in any_nodes(), place in any::<proptest::sample::Index>(), bytes in any::<[u8; 2]>(),
+    ) {
+        let mut fields = node.encode();
+        let place = place.index(fields.len());
+        for (place, byte) in (place..fields.len()).zip(bytes) {
+            fields[place] = byte;
+        }
+        for fields in [node.encode(), fields] {
+            if let Ok(read) = Node::decode(&fields, 32) {
+                let (taken, _) = written(&MemoryBlockStore::new(), std::slice::from_ref(&read));
+                prop_assert_eq!(taken, [read]);
+            }
+        }
+    }
+
     #[test]
     fn a_node_survives_the_round_trip(node in nodes()) {
         prop_assert_eq!(Node::decode(&node.encode(), 32), Ok(node));
@@ -140,10 +235,25 @@ fn what_no_writer_writes_is_refused() {
     assert_eq!(refused(&|node| node.target = b"target".to_vec()), incomplete(NodeKind::File));
     let fields = |number, value| FieldWriter::new().bytes(1, b"name").number(number, value).finish();
     assert_eq!(Node::decode(&fields(3, 0o644), 32), Err(DecodeNodeError::NoKind));
-    for (number, value) in [(2, 0), (2, 8), (2, 258), (3, 0o10000)] {
+    assert_eq!(refused(&|node| node.mode = 0o10000), DecodeNodeError::Mode { mode: 0o10000 });
+    let xattr = |name: &[u8]| Xattr { name: name.to_vec(), value: Vec::new() };
+    assert_eq!(refused(&|node| node.xattrs = vec![xattr(b"")]), DecodeNodeError::XattrName);
+    assert_eq!(refused(&|node| node.xattrs = vec![xattr(b"a\0")]), DecodeNodeError::XattrName);
+    for (number, value) in [(2, 0), (2, 8), (2, 258)] {
         let error = Node::decode(&fields(number, value), 32).unwrap_err();
         assert!(matches!(error, DecodeNodeError::Field(_)), "field {number}, {value}: {error}");
     }
+}
+
+/// Imports of earlier versions wrote such links. The nodes behind them are readable.
+#[test]
+fn a_target_with_a_zero_byte_is_a_target_that_could_not_be_read() {
+    let mut link = Node::new(b"link".to_vec(), NodeKind::SymbolicLink);
+    link.target = b"a\0b".to_vec();
+    assert_eq!(link.check(), Err(DecodeNodeError::Target));
+    let read = Node::decode(&link.encode(), 32).unwrap();
+    assert_eq!((read.target.as_slice(), read.problem), (&b""[..], Some(NodeProblem::Unreadable)));
+    assert_eq!(read.check(), Ok(()));
 }
 
 #[test]

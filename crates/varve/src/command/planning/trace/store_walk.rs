@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::{Node, NodeKind, NodeList, Snapshot, SnapshotContent};
+use varve_archive::{FolderStack, FolderStep, Node, NodeKind, NodeList, Snapshot, SnapshotContent};
 use varve_block::{BlockName, BlockStore, BlockType};
 use varve_store::Store;
 use varve_trace::{
@@ -14,8 +14,6 @@ use varve_tree::{Entry, Visit, walk};
 
 /// The limit for the memory of the table of numbers.
 const IDS_BYTES_MAX: usize = 400 << 20;
-/// The deepest folder: a path cannot have more parts.
-const DEPTH_MAX: usize = 4096;
 
 /// Makes the records of snapshots.
 pub(super) struct StoreWalk<'a> {
@@ -67,7 +65,7 @@ impl<'a> StoreWalk<'a> {
         self.place = 0;
         match &snapshot.content {
             SnapshotContent::Image(entry) => self.file(entry)?,
-            SnapshotContent::Folder(root) => self.folder(root, 0)?,
+            SnapshotContent::Folder(root) => self.folder(root)?,
         }
         self.put_record(TraceRecord::Sync)
     }
@@ -77,15 +75,14 @@ impl<'a> StoreWalk<'a> {
         self.put_record(TraceRecord::Close)
     }
 
-    fn folder(&mut self, folder: &Node, depth: usize) -> Result<()> {
-        if depth >= DEPTH_MAX {
-            bail!("folders are nested too deeply");
-        }
-        let store = self.store;
-        for node in NodeList::new(store, folder) {
+    fn folder(&mut self, root: &Node) -> Result<()> {
+        let mut open = FolderStack::default();
+        open.enter(NodeList::new(self.store, root), ())?;
+        while let Some(step) = open.next() {
+            let FolderStep::Node(node) = step else { continue };
             let node = node?;
             match node.kind {
-                NodeKind::Folder => self.folder(&node, depth + 1)?,
+                NodeKind::Folder => open.enter(NodeList::new(self.store, &node), ())?,
                 _ => node.content.iter().try_for_each(|content| self.file(content))?,
             }
         }
