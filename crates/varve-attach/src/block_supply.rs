@@ -216,11 +216,10 @@ impl BlockSupply {
         }
     }
 
-    /// Waits until everything that is on its way has come, for at most `time`.
-    pub fn wait_idle(&self, time: Duration) {
-        if let Some(fetcher) = &self.fetcher {
-            fetcher.wait_idle(time);
-        }
+    /// Waits until everything that is on its way has come, and is in the cache, for at most `time`.
+    /// Returns whether that is so.
+    pub fn wait_idle(&self, time: Duration) -> bool {
+        self.fetcher.as_ref().is_none_or(|fetcher| fetcher.wait_idle(time))
     }
 
     /// Returns the cache on disk.

@@ -2,6 +2,7 @@
 //! is an edge of the program.
 
 use std::io;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// A clock that counts from its creation.
@@ -23,6 +24,21 @@ impl Stopwatch {
 #[expect(clippy::disallowed_methods, reason = "waiting for other processes is the machine's own time")]
 pub(crate) fn sleep(pause: Duration) {
     std::thread::sleep(pause);
+}
+
+/// Does some work on a thread of its own, and waits for it for at most `time`. Returns `None` after
+/// that; the work goes on, and nobody sees its result.
+pub(crate) fn within<T: Send + 'static>(
+    name: &str,
+    time: Option<Duration>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Option<T>> {
+    let (sender, receiver) = mpsc::channel();
+    start_thread(name, move || drop(sender.send(work())))?;
+    Ok(match time {
+        Some(time) => receiver.recv_timeout(time).ok(),
+        None => receiver.recv().ok(),
+    })
 }
 
 /// Starts a thread that nobody waits for.

@@ -1,15 +1,16 @@
 //! Finds the newest believable head: at the place itself, at its mirrors, or in the cache folder.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use varve_edition::{
     EditionHead, HEAD_BYTES_MAX, HEAD_NAME, ObjectName, PublishedImage, TrustRecord, TrustRecordError,
 };
-use varve_remote::TargetError;
+use varve_remote::{TargetError, WholeObject};
 use varve_world::{FileName, LockError, Storage, Timestamp};
 
-use crate::edge::sleep;
+use crate::edge::{sleep, within};
 use crate::fetcher::PublicationServer;
 use crate::trust::{BelievedHead, TrustError, TrustRules, TrustWarning, believe_head};
 
@@ -46,6 +47,9 @@ pub struct AttachedEdition {
     pub warnings: Vec<TrustWarning>,
     /// The reason why the head comes from the cache; `None` if a server has sent it now.
     pub cached_because: Option<String>,
+    /// The reason why the memory in the cache folder was not written, if there is a folder: an
+    /// older edition may be believed the next time.
+    pub not_remembered: Option<String>,
 }
 
 /// Opens editions, with a memory in the cache folder if there is one.
@@ -56,6 +60,8 @@ pub struct EditionOpener<'a> {
     pub mirrors: &'a [PublicationServer],
     pub rules: &'a TrustRules,
     pub folder: Option<&'a dyn Storage>,
+    /// The time that each server has for its head; `None`: as long as its connection allows.
+    pub patience: Option<Duration>,
     pub now: Timestamp,
 }
 
@@ -71,8 +77,10 @@ impl EditionOpener<'_> {
         let first_error = match self.ask(&record, cached.as_ref()) {
             Ok(answer) => {
                 let mark = if answer.is_from_place { &answer.mark } else { "" };
-                self.remember(answer.record, &answer.bytes, mark)?;
-                return Ok(edition(answer.believed, None));
+                // A full disk keeps nobody from reading.
+                let remembered = self.remember(answer.record, &answer.bytes, mark);
+                let not_remembered = remembered.err().map(|error| varve_block::with_causes(&error));
+                return Ok(AttachedEdition { not_remembered, ..edition(answer.believed, None) });
             }
             Err(error) => error,
         };
@@ -117,7 +125,7 @@ impl EditionOpener<'_> {
             // A mark means something only to the server that gave it.
             let known = cached.filter(|_| is_from_place);
             let mark = known.map(|cached| cached.mark.as_str()).filter(|mark| !mark.is_empty());
-            let (bytes, mark) = match mirror.target.get_whole(&file(HEAD_NAME), HEAD_BYTES_MAX as u64, mark) {
+            let (bytes, mark) = match self.get_head(mirror, mark) {
                 Ok(Some(head)) => (head.bytes.to_vec(), head.mark.unwrap_or_default()),
                 Ok(None) => match cached {
                     Some(cached) => (cached.bytes.clone(), cached.mark.clone()),
@@ -141,6 +149,26 @@ impl EditionOpener<'_> {
             }
         }
         Err(first_error)
+    }
+
+    /// Asks a server for its head. A server that sends it slowly does not keep others from being
+    /// asked, whatever the time-outs of its target.
+    fn get_head(
+        &self,
+        mirror: &PublicationServer,
+        mark: Option<&str>,
+    ) -> Result<Option<WholeObject>, TargetError> {
+        let (target, mark) = (Arc::clone(&mirror.target), mark.map(str::to_owned));
+        let get = move || target.get_whole(&file(HEAD_NAME), HEAD_BYTES_MAX as u64, mark.as_deref());
+        let failed = |source| TargetError::Failed { what: HEAD_NAME.to_owned(), source };
+        match within("head", self.patience, get).map_err(failed)? {
+            Some(answer) => answer,
+            None => {
+                let seconds = self.patience.unwrap_or_default().as_secs_f32();
+                let text = format!("it has not come within {seconds} s");
+                Err(failed(io::Error::new(io::ErrorKind::TimedOut, text)))
+            }
+        }
     }
 
     fn not_cached(&self) -> OpenEditionError {
@@ -210,7 +238,8 @@ struct CachedHead {
 }
 
 fn edition(believed: BelievedHead, cached_because: Option<String>) -> AttachedEdition {
-    AttachedEdition { head: believed.head, warnings: believed.warnings, cached_because }
+    let BelievedHead { head, warnings } = believed;
+    AttachedEdition { head, warnings, cached_because, not_remembered: None }
 }
 
 fn file(name: &str) -> FileName {

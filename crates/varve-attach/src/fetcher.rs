@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ const WHOLE_COUNT_MAX: usize = 2;
 const END_TIME: Duration = Duration::from_secs(1);
 /// A thread looks at this interval whether it should end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A reader that waits looks at this interval whether the program ends.
+const LOOK_FOR_END_EVERY: Duration = Duration::from_millis(200);
 
 /// A place with the objects of a publication.
 #[derive(Clone)]
@@ -43,7 +46,7 @@ impl fmt::Debug for PublicationServer {
 }
 
 /// The settings of the connections to the mirrors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct FetchSettings {
     /// The requests at once to mirrors with a connection for each request.
     pub connections: usize,
@@ -51,11 +54,13 @@ pub struct FetchSettings {
     pub streams: usize,
     /// The time that a read waits; `None`: for ever.
     pub patience: Option<Duration>,
+    /// Set when the program ends: reads that wait have a moment left, whatever their patience.
+    pub is_over: Arc<AtomicBool>,
 }
 
 impl Default for FetchSettings {
     fn default() -> Self {
-        Self { connections: 6, streams: 32, patience: Some(Duration::from_secs(60)) }
+        Self { connections: 6, streams: 32, patience: Some(Duration::from_secs(60)), is_over: Arc::default() }
     }
 }
 
@@ -68,6 +73,8 @@ pub enum FetchError {
     Missing { object: ObjectName },
     #[error("no server has sent the object {object} within {} s: {reason}", patience.as_secs())]
     Patience { object: ObjectName, patience: Duration, reason: String },
+    #[error("the object {object} was not fetched before the program ended")]
+    Ended { object: ObjectName },
     #[error("the object {object} is not in the cache, and nothing is fetched offline")]
     Offline { object: ObjectName },
     #[error("the object {object} was published with a mistake: {reason}")]
@@ -197,6 +204,7 @@ impl Fetcher {
         let was_asked = state.want(part, content_bytes_max, Urgency::Demand);
         let changed = state.join(part, content_bytes_max);
         shared.work.notify_one();
+        let mut ends_at: Option<Duration> = None;
         loop {
             let flight = state.flights.get(&part.name);
             if let Some(outcome) = flight.and_then(|flight| flight.outcome.clone()) {
@@ -213,12 +221,20 @@ impl Fetcher {
                 state.leave(&part.name);
                 return Err(error);
             }
+            if shared.settings.is_over.load(Ordering::Relaxed) {
+                let ends_at = *ends_at.get_or_insert(now.saturating_add(END_TIME));
+                if ends_at <= now {
+                    state.leave(&part.name);
+                    return Err(FetchError::Ended { object: part.object });
+                }
+            }
             if state.schedule.hedge(&part.name, now) {
                 shared.work.notify_one();
             }
             let late_at = state.schedule.late_at(&part.name);
             let wake_at = [late_at, deadline].into_iter().flatten().min();
-            let pause = wake_at.map_or(LOOK_EVERY, |at| at.saturating_sub(now).min(LOOK_EVERY));
+            let pause =
+                wake_at.map_or(LOOK_FOR_END_EVERY, |at| at.saturating_sub(now).min(LOOK_FOR_END_EVERY));
             changed.wait_for(&mut state, pause.max(Duration::from_millis(1)));
         }
     }
@@ -253,16 +269,12 @@ impl Fetcher {
         !self.0.progress.wait_while_for(&mut state, is_above, time).timed_out()
     }
 
-    /// Waits until nothing is wanted and no request runs, for at most `time`.
-    pub(crate) fn wait_idle(&self, time: Duration) {
+    /// Waits until nothing is wanted and no request runs, for at most `time`. Returns whether that
+    /// is so.
+    pub(crate) fn wait_idle(&self, time: Duration) -> bool {
         let mut state = self.0.state.lock();
         let is_busy = |state: &mut FetchState| state.busy_count > 0 || !state.flights.is_empty();
-        self.0.progress.wait_while_for(&mut state, is_busy, time);
-    }
-
-    /// Returns the reason of the last failed request.
-    pub(crate) fn last_error(&self) -> String {
-        self.0.state.lock().last_error.clone()
+        !self.0.progress.wait_while_for(&mut state, is_busy, time).timed_out()
     }
 }
 
@@ -425,6 +437,9 @@ impl FetchShared {
                 tracing::debug!(mirror = &**mirror, object = %job.object, reason, "a fetch has failed");
                 let mut state = self.state.lock();
                 state.last_error = reason;
+                if let Some(pause) = error.asked_pause() {
+                    state.schedule.mirrors.asked_to_wait(job.mirror, pause, now);
+                }
                 for name in state.schedule.failed(job, now) {
                     state.flights.remove(&name);
                 }

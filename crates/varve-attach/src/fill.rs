@@ -7,15 +7,14 @@ use std::time::Duration;
 use varve_edition::ObjectPart;
 
 use crate::edge::{Stopwatch, sleep};
+use crate::fetcher::FetchError;
 use crate::line_window::LineWindow;
 use crate::published_disk::{PublishedDisk, ReadDiskError};
 use crate::schedule::Urgency;
 
 /// The rate is held over intervals of this length, and the end is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A block that was not fetched is wanted again in a later round. After this number of rounds
-/// without any new block, the fill ends.
-const VAIN_ROUNDS_MAX: u32 = 12;
+/// If no requested block comes for this time, a round ends.
 const ROUND_PAUSE: Duration = Duration::from_secs(5);
 
 /// The result of a fill.
@@ -36,51 +35,68 @@ impl FillReport {
     }
 }
 
+/// The reason why a cache was not completed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FillError {
+    #[error(transparent)]
+    Disk(#[from] ReadDiskError),
+    /// The first block that no server has, or that none has sent in time.
+    #[error("{} of {} blocks are there: {reason}", there.blocks_there, there.blocks)]
+    Block { there: FillReport, reason: FetchError },
+}
+
 /// Fetches all blocks of a disk that are not in its cache, at most `bytes_per_second` if that is
-/// set, and after everything that readers want. Ends without success if the cache is too small, or
-/// if no more blocks come. Returns early when `is_over` is set.
+/// set, and after everything that readers want. Ends without success if the cache is too small.
+/// Returns early when `is_over` is set.
 ///
 /// # Errors
-/// [`ReadDiskError`] if the map cannot be read.
+/// [`FillError`] if the map cannot be read, or a block does not come within the patience of a
+/// reader.
 pub fn fill_cache(
     disk: &PublishedDisk,
     bytes_per_second: Option<u64>,
     is_over: &Arc<AtomicBool>,
-) -> Result<FillReport, ReadDiskError> {
+) -> Result<FillReport, FillError> {
     let clock = Stopwatch::start();
     let removed_count = || disk.source().stored().map_or(0, |cache| cache.figures().removed_segments);
-    let (mut sent_bytes, mut vain_rounds, removed_before) = (0_u64, 0_u32, removed_count());
-    let mut state = report(disk)?;
+    let (mut sent_bytes, removed_before) = (0_u64, removed_count());
     let mut window = LineWindow::new(clock.elapsed(), disk.source().received_bytes());
-    while !state.is_complete() && vain_rounds < VAIN_ROUNDS_MAX && removed_count() == removed_before {
-        for parts in disk.stored_parts() {
+    loop {
+        'round: for parts in disk.stored_parts() {
             let mut missing = parts?;
             missing.retain(|part| !disk.source().is_stored(&part.name));
             while !missing.is_empty() {
                 let parts: Vec<_> = missing.drain(..batch_length(&missing, window.batch_bytes())).collect();
                 let window_bytes = window.measured(clock.elapsed(), disk.source().received_bytes());
-                want(disk, &parts, window_bytes, is_over);
+                let is_moving = want(disk, &parts, window_bytes, is_over);
                 if is_over.load(Ordering::Relaxed) {
-                    return report(disk);
+                    return Ok(look(disk)?.0);
+                }
+                if !is_moving {
+                    break 'round;
                 }
                 sent_bytes = sent_bytes.saturating_add(parts.iter().map(|part| u64::from(part.bytes)).sum());
                 pause(sent_bytes, bytes_per_second, clock, is_over);
             }
         }
-        disk.source().wait_idle(ROUND_PAUSE);
-        let before = std::mem::replace(&mut state, report(disk)?);
-        vain_rounds =
-            if state.blocks_there > before.blocks_there { 0 } else { vain_rounds.saturating_add(1) };
-        let Some(fetcher) = disk.source().fetcher().filter(|_| disk.source().stored().is_some()) else {
-            break;
-        };
-        if !state.is_complete() {
-            let (missing_count, reason) = (state.blocks - state.blocks_there, fetcher.last_error());
-            tracing::info!(missing_count, reason, "some blocks were not fetched yet");
-            wait(ROUND_PAUSE, is_over);
+        settle(disk, is_over);
+        let (there, missing) = look(disk)?;
+        let Some(missing) = missing else { return Ok(there) };
+        if is_over.load(Ordering::Relaxed) || removed_count() != removed_before {
+            return Ok(there);
+        }
+        // The failures of blocks that no reader waits for were dropped. So one of the missing
+        // blocks is read: that has the patience of a reader, and an error with a reason.
+        match disk.read_part(&missing) {
+            Ok(()) => settle(disk, is_over),
+            Err(FetchError::Ended { .. }) => return Ok(there),
+            Err(reason) => return Err(FillError::Block { there, reason }),
+        }
+        if !disk.source().is_stored(&missing.name) {
+            // The cache does not keep it.
+            return Ok(there);
         }
     }
-    Ok(state)
 }
 
 /// Returns the number of the first parts that have `bytes` together; at least one.
@@ -94,12 +110,29 @@ fn batch_length(parts: &[ObjectPart], bytes: u64) -> usize {
     parts.iter().take_while(is_below).count()
 }
 
-fn want(disk: &PublishedDisk, parts: &[ObjectPart], window_bytes: u64, is_over: &AtomicBool) {
-    let Some(fetcher) = disk.source().fetcher() else { return };
+/// Requests blocks, and waits until the window has room again. Returns false if nothing has come
+/// for [`ROUND_PAUSE`].
+fn want(disk: &PublishedDisk, parts: &[ObjectPart], window_bytes: u64, is_over: &AtomicBool) -> bool {
+    let Some(fetcher) = disk.source().fetcher() else { return false };
     fetcher.want(parts, disk.content_bytes_max(), Urgency::Fill);
-    let clock = Stopwatch::start();
+    let (mut clock, mut received_bytes) = (Stopwatch::start(), disk.source().received_bytes());
     while !is_over.load(Ordering::Relaxed) && clock.elapsed() < ROUND_PAUSE {
         if fetcher.wait_below(window_bytes, Urgency::Fill, LOOK_EVERY) {
+            return true;
+        }
+        let now = disk.source().received_bytes();
+        if now != received_bytes {
+            (clock, received_bytes) = (Stopwatch::start(), now);
+        }
+    }
+    false
+}
+
+/// Waits until the blocks that are on their way are in the cache, for at most [`ROUND_PAUSE`].
+fn settle(disk: &PublishedDisk, is_over: &AtomicBool) {
+    let clock = Stopwatch::start();
+    while !is_over.load(Ordering::Relaxed) && clock.elapsed() < ROUND_PAUSE {
+        if disk.source().wait_idle(LOOK_EVERY) {
             return;
         }
     }
@@ -121,18 +154,21 @@ fn wait(time: Duration, is_over: &AtomicBool) {
     }
 }
 
-fn report(disk: &PublishedDisk) -> Result<FillReport, ReadDiskError> {
+/// Counts the blocks of the disk, and returns the first one that is not in the cache.
+fn look(disk: &PublishedDisk) -> Result<(FillReport, Option<ObjectPart>), ReadDiskError> {
     let mut names = std::collections::BTreeSet::new();
-    let mut report = FillReport::default();
+    let (mut report, mut missing) = (FillReport::default(), None);
     for parts in disk.stored_parts() {
         for part in parts? {
             if names.insert(part.name) {
                 report.blocks = report.blocks.saturating_add(1);
                 report.bytes = report.bytes.saturating_add(u64::from(part.bytes));
-                let is_there = disk.source().is_stored(&part.name);
-                report.blocks_there = report.blocks_there.saturating_add(u64::from(is_there));
+                match disk.source().is_stored(&part.name) {
+                    true => report.blocks_there = report.blocks_there.saturating_add(1),
+                    false => drop(missing.get_or_insert(part)),
+                }
             }
         }
     }
-    Ok(report)
+    Ok((report, missing))
 }

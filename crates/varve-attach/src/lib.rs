@@ -39,7 +39,7 @@ mod trust;
 pub use block_supply::{AccessLog, AttachFigures, BlockAccess, BlockOrigin, BlockSupply, FalsifiedBlock};
 pub use edition::{AttachedEdition, ChooseImageError, EditionOpener, OpenEditionError, choose_image};
 pub use fetcher::{FetchError, FetchSettings, PublicationServer};
-pub use fill::{FillReport, fill_cache};
+pub use fill::{FillError, FillReport, fill_cache};
 pub use profile_prefetch::{PrefetchReport, prefetch_profile, published_machine, published_profile};
 pub use published_disk::{PublishedDisk, ReadDiskError};
 pub use stored_cache::{CACHE_BYTES_MIN, CacheBudget, CacheFigures, OpenCacheError, StoredCache};

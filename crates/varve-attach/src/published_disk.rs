@@ -57,6 +57,7 @@ impl From<ReadDiskError> for io::Error {
             ReadDiskError::End { .. } => io::ErrorKind::UnexpectedEof,
             ReadDiskError::Block { reason, .. } | ReadDiskError::Map(reason) => match reason {
                 FetchError::Patience { .. } => io::ErrorKind::TimedOut,
+                FetchError::Ended { .. } => io::ErrorKind::Interrupted,
                 FetchError::Offline { .. } | FetchError::Missing { .. } => io::ErrorKind::NotFound,
                 FetchError::WrongBytes { .. } | FetchError::Unpack { .. } => io::ErrorKind::InvalidData,
             },
@@ -299,6 +300,12 @@ impl PublishedDisk {
             MapEntry::Stored(part) => Some(*part),
         });
         Ok(parts.collect())
+    }
+
+    /// Reads a stored block of the disk, if only to have it in the cache. Waits with the patience
+    /// of a reader.
+    pub(crate) fn read_part(&self, part: &ObjectPart) -> Result<(), FetchError> {
+        self.source.content(part, self.content_bytes_max(), false).map(drop)
     }
 
     pub(crate) fn content_bytes_max(&self) -> usize {

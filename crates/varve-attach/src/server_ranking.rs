@@ -9,6 +9,8 @@ pub(crate) type ServerNumber = usize;
 /// The pause after the first failure. Each further one is twice as long.
 const FIRST_REST: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(300);
+/// A server that asks for a longer pause gets this one.
+const ASKED_REST_MAX: Duration = Duration::from_secs(60);
 /// A request that a reader waits for is sent to a resting mirror after this time, if there is no
 /// other one.
 const DEMAND_REST_MAX: Duration = Duration::from_secs(5);
@@ -28,6 +30,8 @@ struct ServerState {
     /// The failures since the last success.
     failures: u32,
     failed_at: Duration,
+    /// The end of the pause that the server has asked for.
+    asked_until: Duration,
     in_flight: u32,
     /// It has sent wrong bytes, so it is the last choice for the rest of the session.
     has_lied: bool,
@@ -107,6 +111,7 @@ impl ServerRanking {
     pub(crate) fn succeeded(&mut self, mirror: ServerNumber, bytes: u64, time: Duration) {
         let Some(mirror) = self.0.get_mut(mirror) else { return };
         mirror.failures = 0;
+        mirror.asked_until = Duration::ZERO;
         if bytes >= RATE_BYTES_MIN && !time.is_zero() {
             #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact bytes")]
             average(&mut mirror.rate, bytes as f64 / time.as_secs_f64());
@@ -120,6 +125,14 @@ impl ServerRanking {
             #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact bytes")]
             let at_most = bytes as f64 / time.as_secs_f64();
             mirror.rate = Some(mirror.rate.map_or(at_most, |rate| rate.min(at_most)));
+        }
+    }
+
+    /// Records the pause that a server asks for. Requests that a reader waits for are sent earlier.
+    pub(crate) fn asked_to_wait(&mut self, mirror: ServerNumber, pause: Duration, now: Duration) {
+        if let Some(mirror) = self.0.get_mut(mirror) {
+            let until = now.saturating_add(pause.min(ASKED_REST_MAX));
+            mirror.asked_until = mirror.asked_until.max(until);
         }
     }
 
@@ -154,7 +167,7 @@ impl ServerState {
             None => Duration::ZERO,
             Some(before) => {
                 let rest = FIRST_REST.saturating_mul(1 << before.min(16)).min(REST_MAX);
-                self.failed_at.saturating_add(rest)
+                self.failed_at.saturating_add(rest).max(self.asked_until)
             }
         }
     }
@@ -250,6 +263,23 @@ mod tests {
         assert_eq!(mirrors.choose(seconds(25.0), false, |_| true), ServerChoice::Wait(seconds(28.0)));
         mirrors.succeeded(0, 1, seconds(0.1));
         assert_eq!(ask(&mirrors, 25.0), ServerChoice::Ask(0));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_a_pause_gets_it_up_to_a_minute() {
+        for (asked, until) in [(15.0, 25.0), (600.0, 70.0)] {
+            let mut mirrors = ServerRanking::new(1);
+            fail(&mut mirrors, 0, 10.0);
+            mirrors.asked_to_wait(0, seconds(asked), seconds(10.0));
+            let prefetch = |now| mirrors.choose(seconds(now), false, |_| true);
+            assert_eq!(prefetch(12.0), ServerChoice::Wait(seconds(until)));
+            assert_eq!(prefetch(until), ServerChoice::Ask(0));
+            // A reader has its own patience.
+            assert_eq!(ask(&mirrors, 12.0), ServerChoice::Wait(seconds(15.0)));
+            assert_eq!(ask(&mirrors, 15.0), ServerChoice::Ask(0));
+            mirrors.succeeded(0, 1, seconds(0.1));
+            assert_eq!(mirrors.choose(seconds(15.0), false, |_| true), ServerChoice::Ask(0));
+        }
     }
 
     #[test]

@@ -111,6 +111,10 @@ pub enum HeadError {
 pub enum OpenHeadError {
     #[error("it is longer than {HEAD_BYTES_MAX} bytes")]
     TooLong,
+    #[error("it is a page of HTML, and no head: the page of a login, or of an error")]
+    Html,
+    #[error("it is compressed with gzip, though nobody has asked for that")]
+    Gzip,
     #[error("it is not a text with signatures at its end")]
     NotSigned,
     #[error("its signature {number} is invalid: {reason}")]
@@ -364,12 +368,21 @@ fn parse_part(name: &str, bytes: &str) -> Result<StoredPart, &'static str> {
     Ok(StoredPart { name, bytes })
 }
 
+/// Names the usual answers that servers and networks send instead of a file.
+fn not_signed(bytes: &[u8]) -> OpenHeadError {
+    match bytes.trim_ascii_start() {
+        [b'<', ..] => OpenHeadError::Html,
+        [0x1f, 0x8b, ..] => OpenHeadError::Gzip,
+        _ => OpenHeadError::NotSigned,
+    }
+}
+
 /// Returns the signed lines, and the keys that have signed them.
 fn check_signatures(bytes: &[u8]) -> Result<(&str, Vec<EditionKey>), OpenHeadError> {
     if bytes.len() > HEAD_BYTES_MAX {
         return Err(OpenHeadError::TooLong);
     }
-    let (lines, signatures) = split(bytes).ok_or(OpenHeadError::NotSigned)?;
+    let (lines, signatures) = split(bytes).ok_or_else(|| not_signed(bytes))?;
     let mut signers = Vec::new();
     for (number, line) in (1..).zip(signatures.split_terminator('\n')) {
         let wrong = |reason| OpenHeadError::Signature { number, reason };

@@ -7,8 +7,8 @@
 //! place = ID KEY PLACE                    the publication at a place, and the key that led to it
 //! ```
 //!
-//! Version 1 remembered a serial for each signer, and keys that lead to others for ever. It is read,
-//! and written as version 2.
+//! Version 1 remembered a serial for each signer, and keys that lead to others for ever. It is
+//! read, and written as version 2.
 //!
 //! The file is replaced as a whole. It is not authenticated: somebody who can write to the folder
 //! can make this machine forget.

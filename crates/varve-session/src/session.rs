@@ -19,7 +19,7 @@ use crate::replica_home::{self, History, ReplicaHome, ReplicaReads, Replicas};
 use crate::roots_file::RootsFile;
 use crate::secret::{KeyOptions, PromptCount, SecretFinder};
 use crate::store_location::{self, StoreLocation, home_at};
-use crate::target::{self, NamedBy};
+use crate::target::{self, NamedBy, ReaderPatience};
 use crate::user_interface::UserInterface;
 use crate::waiting;
 
@@ -357,12 +357,19 @@ impl CommandSession {
         target::open(text, named_by, up, self.frontend.as_ref())
     }
 
-    /// Opens a target for a reader that has other places to turn to: each call tries once.
+    /// Opens a target for the reader of a publication, who soon turns to another place. Without
+    /// `may_be_own`, a place on the own network of the reader is refused.
     ///
     /// # Errors
     /// As [`target`](Self::target).
-    pub fn target_tried_once(&self, text: &str, named_by: NamedBy) -> Result<Arc<dyn Target>> {
-        target::open_tried_once(text, named_by, self.frontend.as_ref())
+    pub fn target_for_reader(
+        &self,
+        text: &str,
+        named_by: NamedBy,
+        reader: ReaderPatience,
+        may_be_own: bool,
+    ) -> Result<Arc<dyn Target>> {
+        target::open_for_reader(text, named_by, reader, may_be_own, self.frontend.as_ref())
     }
 
     /// Opens a target as the world of a read-only store.

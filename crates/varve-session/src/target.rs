@@ -25,6 +25,15 @@ pub enum NamedBy {
     Store,
 }
 
+/// The patience of the reader of a publication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReaderPatience {
+    /// The attempts of each call.
+    pub try_count: u32,
+    /// The time that a server may be silent, if it is not longer than usual. `None`: as usual.
+    pub patience: Option<Duration>,
+}
+
 /// Reports whether a text has a scheme, as `s3://bucket` does.
 #[must_use]
 pub fn is_url(text: &str) -> bool {
@@ -105,15 +114,18 @@ pub(crate) fn open(
     open_with(text, named_by, OpenOptions { up, is_over, ..OpenOptions::from_environment() }, frontend)
 }
 
-/// Opens a target for a reader that retries itself.
-pub(crate) fn open_tried_once(
+/// Opens a target for a reader that soon turns to another place.
+pub(crate) fn open_for_reader(
     text: &str,
     named_by: NamedBy,
+    reader: ReaderPatience,
+    may_be_own: bool,
     frontend: &dyn UserInterface,
 ) -> Result<Arc<dyn Target>> {
-    let patience =
-        RetryPolicy { try_count_max: 1, silence_max: MIRROR_SILENCE_MAX, ..RetryPolicy::default() };
-    open_with(text, named_by, OpenOptions { patience, ..OpenOptions::from_environment() }, frontend)
+    let silence_max = reader.patience.map_or(MIRROR_SILENCE_MAX, |time| time.min(MIRROR_SILENCE_MAX));
+    let patience = RetryPolicy { try_count_max: reader.try_count, silence_max, ..RetryPolicy::default() };
+    let options = OpenOptions { patience, public_only: !may_be_own, ..OpenOptions::from_environment() };
+    open_with(text, named_by, options, frontend)
 }
 
 fn open_with(

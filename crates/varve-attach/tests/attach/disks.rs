@@ -1,13 +1,13 @@
 //! Reads of disks.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use varve_attach::{
     AccessLog, AttachFigures, BlockAccess, BlockOrigin, BlockSupply, CacheBudget, FalsifiedBlock, FetchError,
-    FetchSettings, PublishedDisk, ReadDiskError, StoredCache, fill_cache, prefetch_profile,
+    FetchSettings, FillError, PublishedDisk, ReadDiskError, StoredCache, fill_cache, prefetch_profile,
 };
 use varve_edition::{BlockForm, DiskProfile, EditionContentKey, ObjectName, ProfileRead};
 use varve_image::ReadAt;
@@ -383,6 +383,73 @@ fn a_filled_cache_needs_no_server() {
         matches!(&missing, Err(ReadDiskError::Block { reason: FetchError::Offline { .. }, .. })),
         "{missing:?}"
     );
+}
+
+#[test]
+fn a_fill_ends_with_the_object_that_no_server_has() {
+    let publication = Publication::new(disk_of(21), Layout::Alone);
+    let part = publication.part(4);
+    let fill = |server: &Arc<TestServer>, is_over: &Arc<AtomicBool>| {
+        let all = source(&[server], Some(cache(&memory())));
+        let disk = publication.open(&all);
+        let begun = Instant::now();
+        let outcome = fill_cache(&disk, None, is_over);
+        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+        outcome
+    };
+    let never = Arc::default();
+    for is_missing in [true, false] {
+        let server = TestServer::with(&publication.objects);
+        server.set(|faults| {
+            let objects = if is_missing { &mut faults.missing } else { &mut faults.falsified };
+            objects.insert(part.object);
+        });
+        let Err(FillError::Block { there, reason }) = fill(&server, &never) else { panic!("it is whole") };
+        assert_eq!(there.blocks_there + 1, there.blocks, "all others are there");
+        assert!(reason.to_string().contains(&part.object.to_string()), "{reason}");
+        let is_right = match is_missing {
+            true => matches!(reason, FetchError::Missing { .. }),
+            false => matches!(reason, FetchError::WrongBytes { .. }),
+        };
+        assert!(is_right, "{reason}");
+    }
+    // A server that answers nothing any more.
+    let server = TestServer::with(&publication.objects);
+    let all = source(&[&server], Some(cache(&memory())));
+    let disk = publication.open(&all);
+    read(&disk, 0, 1).unwrap();
+    server.set(|faults| faults.is_down = true);
+    let failed = fill_cache(&disk, None, &never);
+    assert!(
+        matches!(failed, Err(FillError::Block { reason: FetchError::Patience { .. }, .. })),
+        "{failed:?}"
+    );
+}
+
+/// The patience of a reader does not keep the program from its end.
+#[test]
+fn a_read_ends_with_the_program() {
+    let publication = Publication::new(disk_of(9), Layout::Alone);
+    let server = TestServer::with(&publication.objects);
+    let settings = FetchSettings { patience: None, ..FetchSettings::default() };
+    let is_over = Arc::clone(&settings.is_over);
+    let all = BlockSupply::open(mirrors(&[&server]), settings, BlockForm::Plain, None, 32 << 20, None);
+    let disk = publication.open(&Arc::new(all.unwrap()));
+    read(&disk, 0, 1).unwrap();
+    server.set(|faults| faults.is_down = true);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&disk, 4 * BLOCK, 1));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!reader.is_finished());
+        is_over.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        let ended = reader.join().unwrap();
+        assert!(
+            matches!(ended, Err(ReadDiskError::Block { reason: FetchError::Ended { .. }, .. })),
+            "{ended:?}"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    });
 }
 
 /// The profile of a start that reads these blocks.

@@ -1,6 +1,7 @@
 //! Opening editions: which head is used, and what is remembered.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use varve_attach::{
     AttachedEdition, EditionOpener, OpenEditionError, PublicationServer, TrustError, TrustRules, choose_image,
@@ -35,6 +36,7 @@ impl Machine {
             mirrors,
             rules: &self.rules,
             folder: Some(&*self.storage),
+            patience: Some(Duration::from_millis(300)),
             now: Timestamp(10),
         }
     }
@@ -88,6 +90,30 @@ fn the_cached_head_is_used_only_if_nobody_answers() {
     // Another machine does not know better.
     publication.put_head(5, &signer(1));
     assert_eq!(serial(&Machine::new().open(&[&server]).unwrap()), 5);
+}
+
+/// A server that sends its head slowly ends neither the others nor the reader.
+#[test]
+fn each_server_has_the_patience_of_the_reader_for_its_head() {
+    let (_, slow) = published(5);
+    let (_, good) = published(5);
+    slow.set(|faults| faults.delay = Duration::from_secs(20));
+    let begun = Instant::now();
+    assert_eq!(serial(&Machine::new().open(&[&slow, &good]).unwrap()), 5);
+    let error = Machine::new().open(&[&slow]).unwrap_err();
+    assert!(matches!(error, OpenEditionError::Target { .. }), "{error}");
+    assert!(varve_block::with_causes(&error).contains("it has not come within 0.3 s"), "{error:?}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_full_disk_keeps_nobody_from_reading() {
+    let (_, server) = published(5);
+    let storage = MemoryStorage::new();
+    storage.set_bytes_max(Some(10));
+    let machine = Machine { storage: Arc::new(storage), ..Machine::new() };
+    let opened = machine.open(&[&server]).unwrap();
+    assert!(serial(&opened) == 5 && opened.not_remembered.is_some(), "{:?}", opened.not_remembered);
 }
 
 #[test]

@@ -100,6 +100,16 @@ fn the_publication_on_the_page_is_that_of_this_program() {
 }
 
 #[test]
+fn answers_that_are_no_heads_are_named() {
+    let open = |bytes: &[u8]| EditionHead::open(bytes, &keys(1)).unwrap_err();
+    for html in ["<!DOCTYPE html>\n<html>", "\n <html>", "<a/>"] {
+        assert_eq!(open(html.as_bytes()), OpenHeadError::Html, "{html}");
+    }
+    assert_eq!(open(b"\x1f\x8b\x08\x00"), OpenHeadError::Gzip);
+    assert_eq!(open(b"varve publication 1\n"), OpenHeadError::NotSigned);
+}
+
+#[test]
 fn a_key_is_trusted_or_not() {
     let head = EditionHead::new(fields()).unwrap();
     let bytes = head.sign(&signers(2)).unwrap();

@@ -122,8 +122,9 @@ pub struct AttachArgs {
 
     /// The time that a read waits for a server, such as 60s or 10m, or forever
     ///
-    /// After it, that read fails, and all others go on. Guests may give up sooner: Linux waits 30 s
-    /// for SCSI and SATA disks, and without a limit for virtio.
+    /// After it, that read fails, and all others go on. Each server has this time for the head, and
+    /// --fill ends with the first block that does not come in it. Guests may give up sooner: Linux
+    /// waits 30 s for SCSI and SATA disks, and without a limit for virtio.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_patience)]
     pub patience: AttachPatience,
 

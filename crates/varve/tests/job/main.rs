@@ -16,6 +16,7 @@ mod qemu;
 #[path = "../harness/sandbox/mod.rs"]
 mod sandbox;
 
+mod attaching;
 mod copy;
 mod daily;
 mod daily_care;

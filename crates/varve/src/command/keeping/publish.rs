@@ -297,7 +297,11 @@ fn head_hint(error: &ReadPublicationError) -> Option<&'static str> {
             "sign with the key of the edition that is there, or with --key OLD --key NEW, or choose another target"
         }
         OpenHeadError::Contents(_) => "it may be of a newer program: publish with that one",
-        OpenHeadError::TooLong | OpenHeadError::NotSigned | OpenHeadError::Signature { .. } => {
+        OpenHeadError::TooLong
+        | OpenHeadError::Html
+        | OpenHeadError::Gzip
+        | OpenHeadError::NotSigned
+        | OpenHeadError::Signature { .. } => {
             "the file `head` at the target is damaged: put back a good copy, such as a mirror's, or choose another target"
         }
     })

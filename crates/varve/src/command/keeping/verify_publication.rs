@@ -6,13 +6,17 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_edition::{PublicationAddress, PublishedImage};
 use varve_publish::{CheckedPublication, check_publication};
-use varve_session::{NamedBy, UsageError, target};
+use varve_session::target::{self, ReaderPatience};
+use varve_session::{NamedBy, UsageError};
 use varve_world::{Clock, RealClock, RealWorkers};
 
 use super::content_key::block_forms;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
+
+/// A server that fails more often is reported.
+const TRIES: u32 = 3;
 
 pub fn run(
     invocation: &Invocation,
@@ -26,7 +30,8 @@ pub fn run(
     };
     let forms = block_forms(content_keys)?;
     let place = target::shown(&address.place);
-    let there = invocation.session.target(&address.place, NamedBy::User, None)?;
+    let reader = ReaderPatience { try_count: TRIES, patience: None };
+    let there = invocation.session.target_for_reader(&address.place, NamedBy::User, reader, true)?;
     let checked = check_publication(&*there, &[key], &forms, &RealWorkers::one_a_core())
         .with_context(|| format!("cannot check the publication at {place}"))?;
     warn_if_expired(&checked);

@@ -24,13 +24,15 @@ use varve_attach::{
 };
 use varve_edition::{
     BlockForm, DescribedBoard, DescribedBus, DescribedFirmware, DiskProfile, EditionKey, ImageCipher,
-    MachineDescription, PublishedImage,
+    MachineDescription, OpenHeadError, PublishedImage,
 };
 use varve_machine::boot::{Bus, Hardware};
+use varve_remote::is_on_own_network;
 use varve_serve::fuse::{self, Mounted};
 use varve_serve::nbd::{Endpoint, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk};
 use varve_serve::published::{PublishedExport, PublishedFolder};
-use varve_session::{NamedBy, UsageError, WithHint, target};
+use varve_session::target::{self, ReaderPatience};
+use varve_session::{Interrupted, NamedBy, UsageError, WithHint};
 use varve_world::{Clock, RealClock, RealStorage, Storage};
 
 use self::access_file::AccessFile;
@@ -40,6 +42,7 @@ use super::serve::{memory_of_this_machine, memory_within, nbd_address, not_liste
 use crate::arguments::{AttachArgs, ProfileChoice};
 use crate::command::keeping::content_key::{KEY_FILE_BYTES_MAX, read_content_key};
 use crate::command::keeping::profile::{NewProfile, read_profile};
+use crate::exit_status::INTERRUPTED;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
@@ -57,7 +60,7 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     if args.boot && args.nbd.is_some() {
         bail!(UsageError("--boot cannot be used with --nbd: the machine has the disk for itself".into()));
     }
-    let is_over = over_on_signal().context("cannot catch signals")?;
+    let EndOnSignal { is_over, may_die } = EndOnSignal::register().context("cannot catch signals")?;
     let folder = cache_folder(invocation, args)?;
     let place = target::shown(&args.address.place);
     let mut mirrors = named_servers(invocation, args)?;
@@ -72,6 +75,7 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
         mirrors: &mirrors,
         rules: &rules,
         folder: folder.as_deref(),
+        patience: args.patience.0,
         now: RealClock.now(),
     };
     let edition = opener.open().with_hint(edition_hint).context("the publication is not attached")?;
@@ -80,12 +84,17 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     let form = block_form(args, &image)?;
     add_servers(invocation, args, &edition, &mut mirrors);
     let log = args.log.as_deref().map(AccessFile::open).transpose()?.map(Arc::new);
-    let settings = FetchSettings { patience: args.patience.0, ..FetchSettings::default() };
+    let settings = FetchSettings {
+        patience: args.patience.0,
+        is_over: Arc::clone(&is_over),
+        ..FetchSettings::default()
+    };
     let serials = Arc::new(EditionSerials::new(edition.head.fields().serial));
     let watch = NewerEditionWatch {
         place: place.clone(),
         servers: mirrors.clone(),
         rules,
+        patience: args.patience.0,
         folder: folder.clone(),
         image: image.clone(),
         log: log.clone(),
@@ -103,6 +112,7 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     let export: Arc<dyn ServedDisk> = Arc::new(PublishedExport(Arc::clone(&disk)));
     let recording = recording.map(|file| (file, Arc::new(RecordedDisk::new(Arc::clone(&export)))));
     let export = recording.as_ref().map_or(export, |(_, recorded)| Arc::clone(recorded) as _);
+    may_die.store(false, Ordering::Relaxed);
     let server = args.nbd.as_ref().map(|at| nbd_server(args, at, disk.image(), &export)).transpose()?;
     let recorded = recording.as_ref().map(|(_, recorded)| Arc::clone(recorded));
     let machine = args.boot.then(|| machine(args, &disk, export, recorded)).transpose()?;
@@ -131,6 +141,7 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
             None
         }
     };
+    let was_interrupted = is_over.load(Ordering::Relaxed);
     let booted = machine.map(|mut machine| {
         if !invocation.quiet && !invocation.json {
             machine.announce(&image.name, image.time);
@@ -152,6 +163,7 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
         let at = mounted.at().display().to_string();
         mounted.unmount().with_context(|| format!("{at} is still mounted"))?;
     }
+    may_die.store(true, Ordering::Relaxed);
     if let Some(log) = log {
         log.flush();
     }
@@ -163,18 +175,29 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     let is_incomplete = filled.is_some_and(|filled| !filled.is_complete());
     match booted {
         Some(booted) => booted,
+        None if is_incomplete && was_interrupted => bail!(Interrupted("the cache is not complete")),
         None => Ok(if is_incomplete { CommandOutcome::Failed } else { CommandOutcome::Done }),
     }
 }
 
-/// Returns a flag that a signal to end sets. Further signals change nothing: a process that dies
-/// while its mount exists leaves a dead mount behind.
-fn over_on_signal() -> std::io::Result<Arc<AtomicBool>> {
-    let is_over = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        flag::register(signal, Arc::clone(&is_over))?;
+/// The end of the program on a signal.
+struct EndOnSignal {
+    /// Set by a signal. Everything that waits looks at it.
+    is_over: Arc<AtomicBool>,
+    /// True while a signal ends the program at once. False while a disk is served: a process that
+    /// dies while its mount exists leaves a dead mount behind.
+    may_die: Arc<AtomicBool>,
+}
+
+impl EndOnSignal {
+    fn register() -> std::io::Result<Self> {
+        let (is_over, may_die) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(&may_die))?;
+            flag::register(signal, Arc::clone(&is_over))?;
+        }
+        Ok(Self { is_over, may_die })
     }
-    Ok(is_over)
 }
 
 /// Makes the folder for seen editions and blocks. Without it, the disk is attached all the same.
@@ -239,10 +262,15 @@ fn named_servers(invocation: &Invocation, args: &AttachArgs) -> Result<Vec<Publi
         .map(|place| {
             // An address of the same publication may be given as a mirror.
             let place = place.split("#varve1-").next().unwrap_or(place).trim_end_matches('/');
-            let target = invocation.session.target_tried_once(place, NamedBy::User)?;
+            let target = invocation.session.target_for_reader(place, NamedBy::User, reader(args), true)?;
             Ok(PublicationServer { name: target::shown(place), target })
         })
         .collect()
+}
+
+/// A server is tried once, because the reader turns to another one.
+fn reader(args: &AttachArgs) -> ReaderPatience {
+    ReaderPatience { try_count: 1, patience: args.patience.0 }
 }
 
 /// Adds the mirrors that the edition names. One that cannot be used is left out.
@@ -255,13 +283,16 @@ fn add_servers(
     if args.offline {
         return;
     }
-    for place in &edition.head.fields().mirrors {
+    let named = &edition.head.fields().mirrors;
+    // A publisher must not make a reader send requests to the machines behind its router.
+    let may_be_own = !named.is_empty() && is_on_own_network(&args.address.place);
+    for place in named {
         let place = place.trim_end_matches('/');
         let name = target::shown(place);
         if mirrors.iter().any(|mirror| mirror.name == name) {
             continue;
         }
-        match invocation.session.target_tried_once(place, NamedBy::Store) {
+        match invocation.session.target_for_reader(place, NamedBy::Store, reader(args), may_be_own) {
             Ok(target) => mirrors.push(PublicationServer { name, target }),
             Err(error) => remark!("varve: the mirror {name} is not used: {error:#}"),
         }
@@ -281,6 +312,12 @@ fn edition_hint(error: &OpenEditionError) -> Option<&'static str> {
             "the key may be stolen: ask the publisher for the newest address, by another way than this server",
         ),
         TrustError::Expired { .. } => Some("without --strict this is only a warning"),
+        TrustError::Head(OpenHeadError::Html) => Some(
+            "open the address in a browser: the network may want a login, or the publication is at another path",
+        ),
+        TrustError::Head(OpenHeadError::Gzip) => {
+            Some("the server has to send these files as they are: tell its owner to turn compression off")
+        }
         TrustError::Head(_) => Some("check the key in the address"),
     }
 }
@@ -289,6 +326,9 @@ fn warn(edition: &AttachedEdition) {
     let serial = edition.head.fields().serial;
     if let Some(reason) = edition.cached_because.as_ref().filter(|reason| *reason != "offline") {
         remark!("varve: edition {serial} comes from the cache, because no server has answered: {reason}");
+    }
+    if let Some(reason) = &edition.not_remembered {
+        remark!("varve: edition {serial} is not remembered: {reason}");
     }
     for warning in &edition.warnings {
         match warning {
@@ -585,10 +625,11 @@ fn fill(
         say!("the cache is complete: {blocks} of {bytes}; `attach --offline` needs no server");
     } else {
         let all = show::count(filled.blocks, "block");
-        say!(
-            "the cache has {} of {all}: no server has the others now, or --cache-size is too small",
-            filled.blocks_there
-        );
+        let reason = match is_over.load(Ordering::Relaxed) {
+            true => "the program was told to end",
+            false => "the others do not fit: --cache-size or the disk of the cache is too small",
+        };
+        say!("the cache has {} of {all}: {reason}", filled.blocks_there);
     }
     Ok(filled)
 }

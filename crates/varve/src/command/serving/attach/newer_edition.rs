@@ -30,6 +30,7 @@ pub(super) struct NewerEditionWatch {
     pub(super) place: String,
     pub(super) servers: Vec<PublicationServer>,
     pub(super) rules: TrustRules,
+    pub(super) patience: Option<Duration>,
     pub(super) folder: Option<Arc<dyn Storage>>,
     pub(super) image: PublishedImage,
     pub(super) log: Option<Arc<AccessFile>>,
@@ -54,6 +55,7 @@ impl NewerEditionWatch {
             mirrors: &self.servers,
             rules: &self.rules,
             folder: self.folder.as_deref(),
+            patience: self.patience,
             now: RealClock.now(),
         };
         match opener.look() {
