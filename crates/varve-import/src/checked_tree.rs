@@ -1,16 +1,14 @@
 //! Compares an imported snapshot with a folder into which the other program has restored it.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use varve_archive::folder::{HostEntry, HostFolder};
-use varve_archive::{Node, NodeKind, NodeList};
+use varve_archive::{FolderStack, FolderStep, Node, NodeKind, NodeList};
 use varve_block::BlockStore;
-
-/// The deepest folder that is compared.
-const DEPTH_MAX: usize = 4096;
 
 /// The differences that were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +36,7 @@ pub fn check_attributes(
 ) -> io::Result<AttributeCheck> {
     let (there, _) = HostFolder::open(folder)?;
     let mut checker = AttributeChecker { blocks, restores_time, report, found: AttributeCheck::default() };
-    checker.folder(&there, root, &PathBuf::new(), 0);
+    checker.folders(there, root);
     Ok(checker.found)
 }
 
@@ -49,49 +47,82 @@ struct AttributeChecker<'a> {
     found: AttributeCheck,
 }
 
-impl AttributeChecker<'_> {
-    fn folder(&mut self, there: &HostFolder, node: &Node, path: &Path, depth: usize) {
-        let mut names: BTreeSet<Vec<u8>> = match there.names() {
-            Ok(names) => names.into_iter().collect(),
-            Err(error) => return self.differs(path, &format!("it cannot be listed: {error}")),
-        };
-        for child in NodeList::new(self.blocks, node) {
-            let child = match child {
-                Ok(child) => child,
-                Err(error) => return self.differs(path, &error.to_string()),
-            };
-            let path = path.join(std::ffi::OsStr::from_bytes(&child.name));
-            let is_there = names.remove(&child.name);
-            if child.kind == NodeKind::Socket {
-                continue;
-            }
-            self.found.entry_count += 1;
-            if !is_there {
-                self.differs(&path, "it is only in the snapshot");
-                continue;
-            }
-            match there.entry(&child.name) {
-                Ok(HostEntry { node: mut other, .. }) => {
-                    if !(self.restores_time)(&child) {
-                        other.mtime = child.mtime;
-                    }
-                    let unlike = differences(&child, &other);
-                    if !unlike.is_empty() {
-                        self.differs(&path, &format!("it differs in {}", unlike.join(", ")));
+/// A restored folder that is being compared.
+struct RestoredFolder {
+    there: HostFolder,
+    /// The names that the snapshot's folder did not have yet.
+    names: BTreeSet<Vec<u8>>,
+    /// False if the list of the snapshot ended early.
+    is_readable: bool,
+}
+
+impl<'a> AttributeChecker<'a> {
+    fn folders(&mut self, there: HostFolder, root: &Node) {
+        let mut open = FolderStack::default();
+        self.enter(there, root, &mut open);
+        while let Some(step) = open.next() {
+            let path = Path::new(OsStr::from_bytes(open.path())).to_path_buf();
+            match step {
+                FolderStep::Node(Ok(node)) => {
+                    let Some(above) = open.value_mut() else { break };
+                    if self.is_there(above, &node, &path)
+                        && node.kind == NodeKind::Folder
+                        && let Ok(below) = above.there.folder(&node.name)
+                    {
+                        self.enter(below, &node, &mut open);
                     }
                 }
-                Err(error) => self.differs(&path, &format!("it cannot be read: {error}")),
-            }
-            if child.kind == NodeKind::Folder
-                && depth < DEPTH_MAX
-                && let Ok(below) = there.folder(&child.name)
-            {
-                self.folder(&below, &child, &path, depth + 1);
+                FolderStep::Node(Err(error)) => {
+                    if let Some(above) = open.value_mut() {
+                        above.is_readable = false;
+                    }
+                    self.differs(&path, &error.to_string());
+                }
+                FolderStep::Left(RestoredFolder { names, is_readable, .. }) => {
+                    for name in names.iter().filter(|_| is_readable) {
+                        self.differs(&path.join(OsStr::from_bytes(name)), "it is missing in the snapshot");
+                    }
+                }
             }
         }
-        for name in names {
-            self.differs(&path.join(std::ffi::OsStr::from_bytes(&name)), "it is missing in the snapshot");
+    }
+
+    fn enter(&mut self, there: HostFolder, node: &Node, open: &mut FolderStack<'a, RestoredFolder>) {
+        let path = Path::new(OsStr::from_bytes(open.path())).to_path_buf();
+        let names = match there.names() {
+            Ok(names) => names.into_iter().collect(),
+            Err(error) => return self.differs(&path, &format!("it cannot be listed: {error}")),
+        };
+        let list = NodeList::new(self.blocks, node);
+        if let Err(error) = open.enter(list, RestoredFolder { there, names, is_readable: true }) {
+            self.differs(&path, &error.to_string());
         }
+    }
+
+    /// Compares an entry. Returns true if both have it.
+    fn is_there(&mut self, above: &mut RestoredFolder, node: &Node, path: &Path) -> bool {
+        let is_there = above.names.remove(&node.name);
+        if node.kind == NodeKind::Socket {
+            return false;
+        }
+        self.found.entry_count += 1;
+        if !is_there {
+            self.differs(path, "it is only in the snapshot");
+            return false;
+        }
+        match above.there.entry(&node.name) {
+            Ok(HostEntry { node: mut other, .. }) => {
+                if !(self.restores_time)(node) {
+                    other.mtime = node.mtime;
+                }
+                let unlike = differences(node, &other);
+                if !unlike.is_empty() {
+                    self.differs(path, &format!("it differs in {}", unlike.join(", ")));
+                }
+            }
+            Err(error) => self.differs(path, &format!("it cannot be read: {error}")),
+        }
+        true
     }
 
     fn differs(&mut self, path: &Path, text: &str) {

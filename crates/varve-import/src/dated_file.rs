@@ -55,6 +55,7 @@ impl DatedFile {
             time,
             host: host.to_owned(),
             source: whole.as_os_str().as_bytes().to_vec(),
+            earlier_ids: Vec::new(),
             tags: Vec::new(),
         };
         Ok(Self { file, snapshot })

@@ -16,6 +16,8 @@ use crate::seen_contents::{ContentId, SeenContents};
 pub struct ForeignSnapshot {
     /// Identifies it among all snapshots of this kind, also in a later run.
     pub id: String,
+    /// Ids that the same snapshot had before, such as before its tags were changed.
+    pub earlier_ids: Vec<String>,
     pub time: Timestamp,
     /// The machine that it was taken of; may be empty.
     pub host: String,

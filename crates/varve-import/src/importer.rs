@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use varve_archive::folder::{
-    ContentSink, DescribedTree, DescriptionError, FileContent, FileContents, TreeStep, Watch,
+    ContentSink, DescribedTree, DescriptionError, FOLDER_DEPTH_MAX, FileContent, FileContents, TreeStep,
+    Watch,
 };
 use varve_archive::{
-    Archive, Node, NodeKind, NodeList, Snapshot, SnapshotContent, SnapshotRequest, TakenSnapshot,
+    Archive, Node, NodeKind, NodeList, Snapshot, SnapshotContent, SnapshotRequest, TagChanges, TakenSnapshot,
 };
 use varve_block::BlockStore;
 use varve_tree::Entry;
+use varve_world::Timestamp;
 
 use crate::foreign::{
     ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree, ImportError,
 };
 use crate::seen_contents::{ContentId, SeenContents};
-
-/// Upper bound on the folders that are compared inside each other. No file system has longer paths.
-const DEPTH_MAX: usize = 4096;
+use crate::series_names::ForeignSource;
 
 /// The tag of an imported snapshot.
 #[must_use]
@@ -41,23 +41,35 @@ pub struct Importer<'a> {
     foreign: &'a dyn ForeignArchive,
     seen: Arc<Mutex<SeenContents>>,
     /// The sources whose last imported snapshot was looked at.
-    recalled: BTreeSet<(String, Vec<u8>)>,
+    recalled: BTreeSet<ForeignSource>,
+    /// The snapshots that were imported under another id, by their places.
+    renamed: BTreeMap<usize, Snapshot>,
 }
 
 impl<'a> Importer<'a> {
     #[must_use]
     pub fn new(foreign: &'a dyn ForeignArchive) -> Self {
-        Self { foreign, seen: Arc::default(), recalled: BTreeSet::new() }
+        Self { foreign, seen: Arc::default(), recalled: BTreeSet::new(), renamed: BTreeMap::new() }
     }
 
     /// The snapshots that `archive` does not have yet. A snapshot in the trash counts as imported.
     #[must_use]
-    pub fn plan(&self, archive: &Archive, is_chosen: &dyn Fn(&ForeignSnapshot) -> bool) -> ImportPlan {
-        let known = self.known(archive);
-        let chosen: Vec<usize> = (0..self.foreign.snapshots().len())
-            .filter(|place| self.foreign.snapshots().get(*place).is_some_and(is_chosen))
-            .collect();
-        let places: Vec<usize> = chosen.iter().copied().filter(|place| !known.contains_key(place)).collect();
+    pub fn plan(&mut self, archive: &Archive, is_chosen: &dyn Fn(&ForeignSnapshot) -> bool) -> ImportPlan {
+        let mut known = self.known(archive);
+        self.find_renamed(archive, &known);
+        known.extend(self.renamed.clone());
+        let snapshots = self.foreign.snapshots();
+        let chosen: Vec<usize> =
+            (0..snapshots.len()).filter(|place| snapshots.get(*place).is_some_and(is_chosen)).collect();
+        // The foreign archive may have a snapshot under its earlier id, too.
+        let mut planned = BTreeSet::new();
+        let mut is_new = |place: &usize| {
+            let ids: Vec<&String> = snapshots.get(*place).into_iter().flat_map(all_ids).collect();
+            let is_new = !known.contains_key(place) && ids.iter().all(|id| !planned.contains(*id));
+            planned.extend(ids);
+            is_new
+        };
+        let places: Vec<usize> = chosen.iter().copied().filter(&mut is_new).collect();
         ImportPlan { known_count: chosen.len() - places.len(), places }
     }
 
@@ -70,11 +82,76 @@ impl<'a> Importer<'a> {
                 tagged.insert(tag.clone(), snapshot.clone());
             }
         }
+        let kind = self.foreign.kind();
         let snapshots = self.foreign.snapshots().iter().enumerate();
         let known = snapshots.filter_map(|(place, snapshot)| {
-            Some((place, tagged.get(&import_tag(self.foreign.kind(), &snapshot.id))?.clone()))
+            let mut ids = all_ids(snapshot);
+            let found = ids.find_map(|id| tagged.get(&import_tag(kind, id)))?;
+            Some((place, found.clone()))
         });
-        known.collect()
+        known.chain(self.renamed.clone()).collect()
+    }
+
+    /// The names of the sources that were imported before, those of their newest snapshots.
+    #[must_use]
+    pub fn known_series(&self, archive: &Archive) -> BTreeMap<ForeignSource, String> {
+        let mut newest: BTreeMap<ForeignSource, (Timestamp, String)> = BTreeMap::new();
+        for snapshot in archive.snapshots().iter().filter(|one| !self.imported_ids(one).is_empty()) {
+            let found = (snapshot.time, snapshot.name.clone());
+            let known =
+                newest.entry((snapshot.host.clone(), snapshot.source.clone())).or_insert(found.clone());
+            if known.0 < found.0 {
+                *known = found;
+            }
+        }
+        newest.into_iter().map(|(source, (_, name))| (source, name)).collect()
+    }
+
+    /// The ids of the foreign snapshot that a snapshot was imported from.
+    fn imported_ids<'s>(&self, snapshot: &'s Snapshot) -> Vec<&'s str> {
+        let prefix = import_tag(self.foreign.kind(), "");
+        snapshot.tags.iter().filter_map(|tag| tag.strip_prefix(&prefix)).collect()
+    }
+
+    /// Finds snapshots that have only got a new id since they were imported: the earlier id is
+    /// gone, and the time, the host and the whole tree are the same.
+    fn find_renamed(&mut self, archive: &Archive, known: &BTreeMap<usize, Snapshot>) {
+        if !self.foreign.trees_are_cheap() {
+            return;
+        }
+        let foreign = self.foreign.snapshots();
+        let ids: BTreeSet<&str> = foreign.iter().flat_map(all_ids).map(String::as_str).collect();
+        let mut gone: BTreeMap<(Timestamp, &str), Vec<&Snapshot>> = BTreeMap::new();
+        let kept = archive.kept_snapshots();
+        for snapshot in kept.iter() {
+            let imported = self.imported_ids(snapshot);
+            if !imported.is_empty() && imported.iter().all(|id| !ids.contains(id)) {
+                gone.entry((snapshot.time, &snapshot.host)).or_default().push(snapshot);
+            }
+        }
+        let mut renamed = BTreeMap::new();
+        for (place, snapshot) in foreign.iter().enumerate().filter(|(place, _)| !known.contains_key(place)) {
+            let candidates = gone.get(&(snapshot.time, snapshot.host.as_str())).into_iter().flatten();
+            let is_it = |candidate: &&&Snapshot| {
+                let SnapshotContent::Folder(root) = &candidate.content else { return false };
+                let tree = self.foreign.tree(place);
+                tree.is_ok_and(|mut tree| is_same_tree(&mut *tree, &*archive.blocks(), root))
+            };
+            renamed.extend(candidates.copied().find(|one| is_it(&one)).map(|one| (place, one.clone())));
+        }
+        self.renamed = renamed;
+    }
+
+    /// Notes the new ids of snapshots that were imported under another id, so that they need not be
+    /// compared again. A key that may not change tags notes nothing.
+    pub fn note_renamed(&self, archive: &mut Archive) {
+        for (place, known) in &self.renamed {
+            let Some(foreign) = self.foreign.snapshots().get(*place) else { continue };
+            let add = vec![import_tag(self.foreign.kind(), &foreign.id)];
+            if archive.snapshots().iter().any(|one| one.id == known.id) {
+                drop(archive.change(&[known.id], &TagChanges { add, ..TagChanges::default() }));
+            }
+        }
     }
 
     /// Imports the snapshot at this place, under a name. It is durable on return.
@@ -94,13 +171,13 @@ impl<'a> Importer<'a> {
             return Err(ImportError::Tree { id: place.to_string(), source });
         };
         let unreadable = |source| ImportError::Tree { id: snapshot.id.clone(), source };
-        let tag = import_tag(self.foreign.kind(), &snapshot.id);
+        let ids = all_ids(snapshot).map(|id| import_tag(self.foreign.kind(), id));
         let request = SnapshotRequest {
             name: name.to_owned(),
             time: Some(snapshot.time),
             source: snapshot.source.clone(),
             host: snapshot.host.clone(),
-            tags: snapshot.tags.iter().cloned().chain([tag]).collect(),
+            tags: snapshot.tags.iter().cloned().chain(ids).collect(),
             name_is_given,
             ..SnapshotRequest::default()
         };
@@ -144,6 +221,46 @@ impl<'a> Importer<'a> {
     }
 }
 
+/// The ids of a snapshot, the present one first.
+fn all_ids(snapshot: &ForeignSnapshot) -> impl Iterator<Item = &String> {
+    std::iter::once(&snapshot.id).chain(&snapshot.earlier_ids)
+}
+
+/// Returns true if a foreign tree can be read to its end, and the archived one has all nodes of it,
+/// with the same kinds, sizes, times and targets. Contents are not read.
+fn is_same_tree(tree: &mut dyn ForeignTree, blocks: &dyn BlockStore, root: &Node) -> bool {
+    let mut open: Vec<ArchivedNames<'_>> = Vec::new();
+    loop {
+        let step = match tree.next(None) {
+            Ok(Some(ForeignStep::Tree(step))) => step,
+            Ok(Some(ForeignStep::File { node, .. })) => TreeStep::Entry(node),
+            Ok(None) => return true,
+            Err(_) => return false,
+        };
+        match step {
+            TreeStep::Open(_) if open.is_empty() => open.push(ArchivedNames::new(blocks, root)),
+            TreeStep::Open(node) | TreeStep::Entry(node) | TreeStep::Link(node) | TreeStep::File(node, _) => {
+                let Some(found) = open.last_mut().and_then(|names| names.find(&node.name)) else {
+                    return false;
+                };
+                let state = |node: &Node| (node.kind, node.mtime, node.target.clone());
+                // The first name of a file has its size, and a file with a problem may lack it.
+                let is_other_size = node.kind == NodeKind::File
+                    && node.size != found.size
+                    && (node.link_group, found.problem) == (None, None);
+                if state(&found) != state(&node) || is_other_size || open.len() >= FOLDER_DEPTH_MAX {
+                    return false;
+                }
+                if node.kind == NodeKind::Folder {
+                    open.push(ArchivedNames::new(blocks, &found));
+                }
+            }
+            TreeStep::Close => drop(open.pop()),
+            TreeStep::Lost { .. } | TreeStep::Harmed { .. } => {}
+        }
+    }
+}
+
 /// Walks a foreign tree and the archived one beside each other. Ends at the first error.
 fn recall_contents(
     tree: &mut dyn ForeignTree,
@@ -159,7 +276,7 @@ fn recall_contents(
                     None => Some(root.clone()),
                     Some(names) => names.as_mut().and_then(|names| names.find(&node.name)),
                 };
-                let folder = folder.filter(|_| open.len() < DEPTH_MAX);
+                let folder = folder.filter(|_| open.len() < FOLDER_DEPTH_MAX);
                 open.push(folder.map(|folder| ArchivedNames::new(blocks, &folder)));
             }
             ForeignStep::Tree(TreeStep::Close) => {

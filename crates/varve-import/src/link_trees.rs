@@ -123,6 +123,7 @@ impl LinkTrees {
             time: *time,
             host: host.to_owned(),
             source: source.clone(),
+            earlier_ids: Vec::new(),
             tags: Vec::new(),
         };
         let snapshots = found.iter().map(snapshot).collect();

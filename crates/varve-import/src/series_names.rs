@@ -7,19 +7,26 @@ use crate::foreign::ForeignSnapshot;
 /// The longest name that is made.
 const NAME_CHARS_MAX: usize = 120;
 
-/// A name for each source, which is a host and a path: the last component of the path, with the
-/// host before it if there are several hosts, and with more of the path if sources would share a
-/// name.
+/// The host and the path of snapshots.
+pub type ForeignSource = (String, Vec<u8>);
+
+/// A name for each source. A source that was imported before keeps its name, which is in `known`.
+/// The name of another one is the last component of the path, with the host before it if there are
+/// several hosts, and with more of the path if sources would share a name.
 #[must_use]
-pub fn series_names(snapshots: &[ForeignSnapshot]) -> BTreeMap<(String, Vec<u8>), String> {
+pub fn series_names(
+    snapshots: &[ForeignSnapshot],
+    known: &BTreeMap<ForeignSource, String>,
+) -> BTreeMap<ForeignSource, String> {
     let sources: BTreeSet<(String, Vec<u8>)> =
         snapshots.iter().map(|one| (one.host.clone(), one.source.clone())).collect();
     let hosts: BTreeSet<&String> = sources.iter().map(|(host, _)| host).collect();
     let several_hosts = hosts.len() > 1;
-    let mut names = BTreeMap::new();
+    let mut names: BTreeMap<_, _> =
+        sources.iter().filter_map(|source| Some((source.clone(), known.get(source)?.clone()))).collect();
     // The word for the newest snapshot is no name.
-    let mut taken = BTreeSet::from(["latest".to_owned()]);
-    for (host, source) in &sources {
+    let mut taken: BTreeSet<String> = known.values().cloned().chain(["latest".to_owned()]).collect();
+    for (host, source) in sources.iter().filter(|source| !known.contains_key(*source)) {
         let parts: Vec<String> = source
             .split(|byte| *byte == b'/')
             .filter(|part| !part.is_empty())
@@ -61,11 +68,23 @@ mod tests {
 
     fn of(host: &str, source: &str) -> ForeignSnapshot {
         let (host, source) = (host.to_owned(), source.as_bytes().to_vec());
-        ForeignSnapshot { id: String::new(), time: Timestamp(0), host, source, tags: Vec::new() }
+        let (id, earlier_ids, tags) = (String::new(), Vec::new(), Vec::new());
+        ForeignSnapshot { id, earlier_ids, time: Timestamp(0), host, source, tags }
     }
 
     fn names(snapshots: &[ForeignSnapshot]) -> Vec<String> {
-        series_names(snapshots).into_values().collect()
+        series_names(snapshots, &BTreeMap::new()).into_values().collect()
+    }
+
+    #[test]
+    fn a_source_keeps_its_name_when_others_join() {
+        let known = BTreeMap::from([(("h".to_owned(), b"/home".to_vec()), "home".to_owned())]);
+        let all = [of("g", "/home"), of("h", "/home"), of("h", "/x/home")];
+        let names: Vec<_> = series_names(&all, &known).into_values().collect();
+        assert_eq!(names, ["g-home", "home", "h-home"]);
+        let one_host = [of("h", "/home"), of("h", "/x/home")];
+        let names: Vec<_> = series_names(&one_host, &known).into_values().collect();
+        assert_eq!(names, ["home", "x-home"]);
     }
 
     #[test]

@@ -3,16 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use varve_archive::folder::TreeStep;
+use varve_archive::folder::{FOLDER_DEPTH_MAX, TreeStep};
 use varve_archive::{Node, NodeKind};
 
 /// Upper bound on the memory of the nodes, in bytes, roughly.
 const TREE_BYTES_MAX: usize = 2 << 30;
 /// The memory of a node without its name, target and attributes, in bytes, roughly.
 const NODE_BYTES: usize = 500;
-/// The most names on the way to a file.
-const DEPTH_MAX: usize = 4096;
-
 /// A path as a key. The names are separated by zero bytes, which no name contains, so keys in
 /// ascending order are in the order of a walk.
 type PathKey = Vec<u8>;
@@ -31,6 +28,8 @@ pub(crate) enum TreePathError {
     LeadsOut,
     #[error("its path is malformed")]
     Malformed,
+    #[error("it is more than {FOLDER_DEPTH_MAX} folders deep")]
+    TooDeep,
     #[error("the archive has too many files: their names need more than {} GiB of memory", TREE_BYTES_MAX >> 30)]
     TooMany,
 }
@@ -53,7 +52,7 @@ pub(crate) fn path_key(path: &[u8]) -> Result<PathKey, TreePathError> {
             }
         }
     }
-    if depth > DEPTH_MAX { Err(TreePathError::Malformed) } else { Ok(key) }
+    if depth > FOLDER_DEPTH_MAX { Err(TreePathError::TooDeep) } else { Ok(key) }
 }
 
 impl SortedTree {
@@ -79,6 +78,10 @@ impl SortedTree {
         self.nodes.get_mut(&path_key(path).ok()?)
     }
 
+    pub(crate) fn has(&self, path: &[u8]) -> bool {
+        path_key(path).is_ok_and(|key| self.nodes.contains_key(&key))
+    }
+
     /// The steps of the tree. A folder that was not set, but holds nodes, is like `missing`. A node
     /// below one that is not a folder is lost.
     pub(crate) fn into_steps(mut self, missing: &Node) -> TreeSteps {
@@ -87,6 +90,7 @@ impl SortedTree {
             root: Some(Node { name: Vec::new(), ..root }),
             nodes: self.nodes.into_iter().peekable(),
             open: Vec::new(),
+            over: None,
             missing: missing.clone(),
             is_open: false,
         }
@@ -99,6 +103,8 @@ pub(crate) struct TreeSteps {
     nodes: std::iter::Peekable<std::collections::btree_map::IntoIter<PathKey, Node>>,
     /// The names of the open folders below the root.
     open: Vec<Vec<u8>>,
+    /// The last node, if it is not a folder: a later entry of the archive may have replaced one.
+    over: Option<PathKey>,
     missing: Node,
     is_open: bool,
 }
@@ -113,6 +119,9 @@ impl Iterator for TreeSteps {
         }
         if !self.is_open {
             return None;
+        }
+        if let Some(lost) = self.lost() {
+            return Some(lost);
         }
         let Some((key, _)) = self.nodes.peek() else { return self.close() };
         let parts: Vec<&[u8]> = key.split(|byte| *byte == 0).collect();
@@ -132,7 +141,7 @@ impl Iterator for TreeSteps {
             self.open.push(name);
             return Some(TreeStep::Open(node));
         }
-        self.skip_below(&key);
+        self.over = Some(key);
         Some(TreeStep::Entry(node))
     }
 }
@@ -145,11 +154,16 @@ impl TreeSteps {
         Some(TreeStep::Close)
     }
 
-    /// Drops the nodes below one that is not a folder: a later entry of the archive replaced the
-    /// folder.
-    fn skip_below(&mut self, key: &[u8]) {
-        let is_below = |other: &PathKey| other.strip_prefix(key).is_some_and(|rest| rest.first() == Some(&0));
-        while self.nodes.next_if(|(other, _)| is_below(other)).is_some() {}
+    /// The next node below one that is not a folder.
+    fn lost(&mut self) -> Option<TreeStep> {
+        let over = self.over.take()?;
+        let is_below =
+            |key: &PathKey| key.strip_prefix(over.as_slice()).is_some_and(|rest| rest.starts_with(&[0]));
+        let (key, _) = self.nodes.next_if(|(key, _)| is_below(key))?;
+        let parts: Vec<&[u8]> = key.split(|byte| *byte == 0).skip(self.open.len()).collect();
+        self.over = Some(over);
+        let error = "a later entry of the archive is in place of its folder".into();
+        Some(TreeStep::Lost { name: parts.join(&b'/'), error })
     }
 }
 
@@ -169,6 +183,7 @@ mod tests {
             TreeStep::Open(node) => format!("{}(", name(&node)),
             TreeStep::Close => ")".into(),
             TreeStep::Entry(node) => format!("{} ", name(&node)),
+            TreeStep::Lost { name, .. } => format!("[{}] ", String::from_utf8_lossy(&name)),
             _ => unreachable!(),
         };
         tree.into_steps(&missing).map(step).collect()
@@ -181,7 +196,8 @@ mod tests {
         let mixed =
             [("b", Fifo), ("a.txt", Fifo), ("./a/x", Fifo), ("/a", Folder), ("c/d/e", Fifo), ("f", Folder)];
         assert_eq!(steps(&mixed), "(a(x )a.txt b c(d(e ))f())");
-        assert_eq!(steps(&[("a/b", Fifo), ("a", Fifo), ("a.c", Fifo)]), "(a a.c )");
+        assert_eq!(steps(&[("a/b", Fifo), ("a", Fifo), ("a.c", Fifo)]), "(a [a/b] a.c )");
+        assert_eq!(steps(&[("x/a/b/c", Fifo), ("x/a", Fifo), ("x/b", Fifo)]), "(x(a [a/b/c] b ))");
         assert_eq!(steps(&[("a", Fifo), ("a", Folder)]), "(a())");
     }
 
@@ -193,6 +209,6 @@ mod tests {
         assert_eq!(tree.set(b"a/../../x", file()), Err(TreePathError::LeadsOut));
         assert_eq!(tree.set(b"a\0b", file()), Err(TreePathError::Malformed));
         assert_eq!(tree.set(b"/", file()), Err(TreePathError::Malformed));
-        assert_eq!(tree.set(&b"a/".repeat(5000), file()), Err(TreePathError::Malformed));
+        assert_eq!(tree.set(&b"a/".repeat(FOLDER_DEPTH_MAX + 1), file()), Err(TreePathError::TooDeep));
     }
 }

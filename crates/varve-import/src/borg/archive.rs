@@ -18,6 +18,7 @@ use super::items::{BorgContent, BorgItem, BorgItems};
 use super::program::{BorgError, BorgProgram};
 use crate::dated_name::before_date;
 use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::lost_entries::LostEntries;
 use crate::sorted_tree::{SortedTree, TreePathError, TreeSteps};
 
 const READ_BYTES: usize = 1 << 20;
@@ -25,8 +26,6 @@ const READ_BYTES: usize = 1 << 20;
 const ITEMS_BYTES_MAX: usize = 2 << 30;
 /// The memory of an item without its texts, in bytes, roughly.
 const ITEM_BYTES: usize = 600;
-/// Upper bound on the items that are reported one by one.
-const LOST_COUNT_MAX: usize = 1000;
 /// The longest comment that becomes a tag.
 const COMMENT_CHARS_MAX: usize = 1000;
 
@@ -140,7 +139,8 @@ impl BorgArchive {
             if !archive.comment.is_empty() {
                 tags.push(format!("comment={}", one_line(&archive.comment)));
             }
-            snapshots.push(ForeignSnapshot { id: archive.id, time, host: archive.hostname, source, tags });
+            let (id, host, earlier_ids) = (archive.id, archive.hostname, Vec::new());
+            snapshots.push(ForeignSnapshot { id, earlier_ids, time, host, source, tags });
             names.push(archive.name);
         }
         Ok(Self { program, snapshots, names })
@@ -326,7 +326,7 @@ impl ForeignArchive for BorgArchive {
             files: Vec::new(),
             read: BTreeMap::new(),
             steps: None,
-            lost: Vec::new(),
+            lost: LostEntries::default(),
             root: true,
         }))
     }
@@ -345,7 +345,7 @@ struct BorgTree<'a> {
     read: BTreeMap<usize, ReadContent>,
     steps: Option<TreeSteps>,
     /// Reports about items.
-    lost: Vec<TreeStep>,
+    lost: LostEntries,
     /// True until the root was passed on.
     root: bool,
 }
@@ -359,7 +359,7 @@ impl ForeignTree for BorgTree<'_> {
             self.steps = Some(self.prepare(loaded, contents)?);
         }
         if !self.root
-            && let Some(step) = self.lost.pop()
+            && let Some(step) = self.lost.next()
         {
             return Ok(Some(ForeignStep::Tree(step)));
         }
@@ -383,7 +383,7 @@ impl BorgTree<'_> {
         for (number, item) in (1_u64..).zip(&loaded.items) {
             let path = loaded.below_root(&item.path);
             if let Some(problem) = item.problem {
-                self.report(TreeStep::Lost { name: path.to_vec(), error: problem.into() });
+                self.lost.lose(path.to_vec(), problem);
             }
             let mut node = item.node.clone();
             if let Some(content) = item.content {
@@ -406,8 +406,8 @@ impl BorgTree<'_> {
                 Some(target) => {
                     let first = tree.get_mut(loaded.below_root(target));
                     let Some(first) = first.filter(|first| first.kind != NodeKind::Folder) else {
-                        let error = "it is a hard link to a file that is not before it in the archive".into();
-                        self.report(TreeStep::Lost { name: path.to_vec(), error });
+                        let error = "it is a hard link to a file that is not before it in the archive";
+                        self.lost.lose(path.to_vec(), error);
                         continue;
                     };
                     first.link_group.get_or_insert(number);
@@ -419,7 +419,7 @@ impl BorgTree<'_> {
                 Ok(()) => {}
                 Err(error @ TreePathError::TooMany) => return Err(error.into()),
                 Err(error) => {
-                    self.report(TreeStep::Lost { name: path.to_vec(), error: error.into() });
+                    self.lost.lose(path.to_vec(), error);
                 }
             }
         }
@@ -461,13 +461,7 @@ impl BorgTree<'_> {
                 None => "a file with the same content is unreadable".into(),
             };
             let name = loaded.below_root(&item.path);
-            self.report(TreeStep::Harmed { name: name.strip_prefix(b"/").unwrap_or(name).to_vec(), error });
-        }
-    }
-
-    fn report(&mut self, step: TreeStep) {
-        if self.lost.len() < LOST_COUNT_MAX {
-            self.lost.push(step);
+            self.lost.harm(name.strip_prefix(b"/").unwrap_or(name).to_vec(), error);
         }
     }
 

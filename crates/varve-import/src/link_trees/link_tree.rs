@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use varve_archive::folder::{
-    ContentSink, DescriptionError, FileContent, HostAttributes, HostFolder, HostListing, HostStatus, TreeStep,
+    ContentSink, DescriptionError, FOLDER_DEPTH_MAX, FileContent, HostAttributes, HostFolder, HostListing,
+    HostStatus, TreeStep,
 };
 use varve_archive::{Node, NodeKind, NodeProblem};
 
 use super::seen_inodes::{LinkedFileId, SeenInodes};
-use super::several_names::{DEPTH_MAX, InodesFrom, files_with_several_names};
+use super::several_names::{InodesFrom, files_with_several_names};
 use super::walk_ahead::StopSign;
 use crate::foreign::ForeignStep;
 use crate::seen_contents::ContentId;
@@ -157,7 +158,7 @@ impl LinkTree {
         // The inode is that of the copy, and not of the archived file.
         node.inode = 0;
         if node.kind == NodeKind::Folder {
-            if self.open.len() >= DEPTH_MAX {
+            if self.open.len() >= FOLDER_DEPTH_MAX {
                 return Err("the folders are nested too deeply".into());
             }
             let below = folder.folder(name)?;

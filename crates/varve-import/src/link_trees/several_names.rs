@@ -5,13 +5,10 @@ use std::collections::BTreeSet;
 use std::io;
 
 use varve_archive::NodeKind;
-use varve_archive::folder::{HostFolder, ListedName};
+use varve_archive::folder::{FOLDER_DEPTH_MAX, HostFolder, ListedName};
 
 use super::seen_inodes::LinkedFileId;
 use super::walk_ahead::StopSign;
-
-/// The deepest folder that is read.
-pub(super) const DEPTH_MAX: usize = 4096;
 
 /// The origin of the inodes of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +42,7 @@ pub(super) fn files_with_several_names(
         };
         let folder: &HostFolder = folder.as_ref().unwrap_or(root);
         // The walk that archives reports unreadable folders.
-        if depth < DEPTH_MAX
+        if depth < FOLDER_DEPTH_MAX
             && let Ok(folder) = folder.folder(&name)
             && let Ok(names) = below(&folder, inodes_from, &mut seen)
         {

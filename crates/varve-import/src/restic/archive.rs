@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use varve_archive::folder::{ContentSink, DescriptionError, FileContent, TreeStep};
+use varve_archive::folder::{ContentSink, DescriptionError, FOLDER_DEPTH_MAX, FileContent, TreeStep};
 use varve_archive::{Node, NodeKind, NodeProblem};
 use varve_image::FileTime;
 use varve_world::Timestamp;
@@ -17,8 +17,12 @@ use super::tree::{ResticNode, parse_tree, time};
 use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
 use crate::seen_contents::ContentId;
 
-/// The deepest folder that is read. No file system has longer paths.
-const DEPTH_MAX: usize = 4096;
+/// A list of files may occur in many folders. Of all folders of a snapshot together, this many
+/// times the bytes of all lists in the repository are read, and [`TREE_BYTES_MIN`] more.
+const TREE_TIMES_MAX: u64 = 256;
+const TREE_BYTES_MIN: u64 = 64 << 20;
+/// Upper bound on the nodes of the open folders that wait in memory, each about half a kilobyte.
+const WAITING_COUNT_MAX: usize = 4 << 20;
 /// A change time this close to the time of the snapshot is no evidence: the file may have changed
 /// once more without a visible sign.
 const TRUST_NANOSECONDS: i64 = 2_050_000_000;
@@ -56,6 +60,8 @@ struct SnapshotJson {
     #[serde(default)]
     hostname: String,
     tags: Option<Vec<String>>,
+    /// The first id, if restic has written the snapshot anew: `tag`, `rewrite`, `copy`.
+    original: Option<ResticId>,
 }
 
 impl ResticArchive {
@@ -94,7 +100,8 @@ impl ResticArchive {
                 several => several.join(" ").into_bytes(),
             };
             let tags = json.tags.unwrap_or_default().iter().map(|tag| as_tag(tag)).collect();
-            snapshots.push(ForeignSnapshot { id, time, host: json.hostname, source, tags });
+            let earlier_ids = json.original.map(|id| id.to_string()).into_iter().collect();
+            snapshots.push(ForeignSnapshot { id, earlier_ids, time, host: json.hostname, source, tags });
             trees.push(SnapshotTree { tree: json.tree, paths: json.paths, time });
         }
         Ok(Self { kind, repository, snapshots, trees, problems })
@@ -144,30 +151,33 @@ impl ResticArchive {
         Ok(SnapshotRoot { node, tree: Some(snapshot.tree), path: PathBuf::new() })
     }
 
+    /// Follows a path from the root of a snapshot. Returns the folder at its end.
     fn descend(
         &self,
         nodes: &[ResticNode],
         parts: &[&str],
     ) -> Result<Option<(Node, ResticId)>, DescriptionError> {
-        let Some((first, rest)) = parts.split_first() else { return Ok(None) };
-        // Each folder on the way is alone in its folder. Otherwise the snapshot holds more.
-        let [node] = nodes else { return Ok(None) };
-        if node.node.name != first.as_bytes() {
-            return Ok(None);
+        let Some((last, way)) = parts.split_last() else { return Ok(None) };
+        let mut nodes = nodes.to_vec();
+        for part in way {
+            let Some((_, subtree)) = only_folder(&nodes, part) else { return Ok(None) };
+            nodes = self.nodes(subtree)?;
         }
-        let Some(subtree) = node.subtree.filter(|_| node.node.kind == NodeKind::Folder) else {
-            return Ok(None);
-        };
-        if rest.is_empty() {
-            return Ok(Some((node.node.clone(), subtree)));
-        }
-        self.descend(&self.nodes(subtree)?, rest)
+        Ok(only_folder(&nodes, last))
     }
 
     fn nodes(&self, tree: ResticId) -> Result<Vec<ResticNode>, DescriptionError> {
         let bytes = self.repository.packed(tree, PackedKind::Tree)?;
         Ok(parse_tree(&bytes)?)
     }
+}
+
+/// The only node, if it is a folder of this name. Each folder on the way to the archived one is
+/// alone in its folder. Otherwise the snapshot holds more.
+fn only_folder(nodes: &[ResticNode], name: &str) -> Option<(Node, ResticId)> {
+    let [ResticNode { node, subtree, .. }] = nodes else { return None };
+    let is_it = node.name == name.as_bytes() && node.kind == NodeKind::Folder;
+    Some((node.clone(), subtree.filter(|_| is_it)?))
 }
 
 /// The folder of a snapshot that becomes the root.
@@ -217,6 +227,12 @@ impl ForeignArchive for ResticArchive {
             groups: BTreeMap::new(),
             begun: BTreeSet::new(),
             trusted,
+            waiting_count: 0,
+            tree_bytes_left: self
+                .repository
+                .all_tree_bytes()
+                .saturating_mul(TREE_TIMES_MAX)
+                .saturating_add(TREE_BYTES_MIN),
         }))
     }
 }
@@ -235,14 +251,20 @@ struct ResticTree<'a> {
     begun: BTreeSet<u64>,
     /// A change time before this is evidence that a file is unchanged.
     trusted: FileTime,
+    /// The nodes that wait in all open folders.
+    waiting_count: usize,
+    /// The bytes of lists of files that may still be read.
+    tree_bytes_left: u64,
 }
 
 impl ResticTree<'_> {
     fn open_folder(&mut self, mut node: Node, tree: Option<ResticId>) -> ForeignStep {
         node.ctime = None;
         let listed = match tree {
-            Some(_) if self.open.len() >= DEPTH_MAX => Err("the folders are nested too deeply".into()),
-            Some(tree) => self.archive.nodes(tree),
+            Some(_) if self.open.len() >= FOLDER_DEPTH_MAX => {
+                Err(format!("it is more than {FOLDER_DEPTH_MAX} folders deep").into())
+            }
+            Some(tree) => self.nodes(tree),
             None => Err("the list of its files is missing".into()),
         };
         let nodes = listed.unwrap_or_else(|error| {
@@ -250,8 +272,23 @@ impl ResticTree<'_> {
             self.waiting = Some(TreeStep::Harmed { name: Vec::new(), error });
             Vec::new()
         });
+        self.waiting_count += nodes.len();
         self.open.push(nodes.into_iter());
         ForeignStep::Tree(TreeStep::Open(node))
+    }
+
+    /// The files in a folder. A few lists that lead to each other can stand for any number of
+    /// folders.
+    fn nodes(&mut self, tree: ResticId) -> Result<Vec<ResticNode>, DescriptionError> {
+        let bytes = self.archive.repository.packed_bytes(tree).unwrap_or(0);
+        self.tree_bytes_left = self.tree_bytes_left.checked_sub(bytes).ok_or(
+            "its files are left out: the folders of the snapshot have the same lists of files again and again",
+        )?;
+        let nodes = self.archive.nodes(tree)?;
+        if self.waiting_count.saturating_add(nodes.len()) > WAITING_COUNT_MAX {
+            return Err("its files are left out: the folders above it have too many files".into());
+        }
+        Ok(nodes)
     }
 
     /// The link group of a file with several names: its inode, unless a file on another device has
@@ -286,7 +323,8 @@ impl ResticTree<'_> {
             return ForeignStep::Tree(TreeStep::Entry(node));
         }
         let id = content_id(&content);
-        let content = ResticContent { repository: Arc::clone(&self.archive.repository), blobs: content };
+        let (repository, bytes) = (Arc::clone(&self.archive.repository), node.size);
+        let content = ResticContent { repository, blobs: content, bytes };
         ForeignStep::File { node, id, content: Box::new(content) }
     }
 }
@@ -301,7 +339,10 @@ impl ForeignTree for ResticTree<'_> {
         }
         let Some(folder) = self.open.last_mut() else { return Ok(None) };
         match folder.next() {
-            Some(node) => Ok(Some(self.step(node))),
+            Some(node) => {
+                self.waiting_count -= 1;
+                Ok(Some(self.step(node)))
+            }
             None => {
                 self.open.pop();
                 Ok(Some(ForeignStep::Tree(TreeStep::Close)))
@@ -323,20 +364,45 @@ fn content_id(blobs: &[ResticId]) -> ContentId {
 struct ResticContent {
     repository: Arc<ResticFolder>,
     blobs: Vec<ResticId>,
+    /// The size of the file.
+    bytes: u64,
 }
 
 impl FileContent for ResticContent {
     fn write_to(&mut self, into: &mut ContentSink<'_>) -> Result<(), DescriptionError> {
+        let known = self.blobs.iter().filter_map(|id| self.repository.packed_bytes(*id));
+        let listed = known.fold(0, u64::saturating_add);
+        // The list may have one blob any number of times.
+        if listed > self.bytes {
+            let bytes = self.bytes;
+            return Err(format!("its list of blobs has {listed} bytes, and the file has {bytes}").into());
+        }
+        let mut last: Option<(ResticId, Vec<u8>)> = None;
         for id in &self.blobs {
-            match self.repository.packed(*id, PackedKind::Data) {
-                // restic cuts holes into blobs of zeros.
-                Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => into.write_zeros(bytes.len() as u64)?,
-                Ok(bytes) => into.write(&bytes)?,
+            let blob = match last.take().filter(|(read, _)| read == id) {
+                Some((_, again)) => Ok(again),
+                None => self.repository.packed(*id, PackedKind::Data),
+            };
+            match blob {
+                Ok(bytes) => {
+                    // restic cuts holes into blobs of zeros.
+                    if bytes.iter().all(|byte| *byte == 0) {
+                        into.write_zeros(bytes.len() as u64)?;
+                    } else {
+                        into.write(&bytes)?;
+                    }
+                    last = Some((*id, bytes));
+                }
                 Err(error) => match self.repository.packed_bytes(*id) {
                     Some(bytes) => into.lose(bytes, error.into())?,
                     None => return Err(error.into()),
                 },
             }
+        }
+        let (written, bytes) = (into.bytes_written(), self.bytes);
+        if written < bytes {
+            let text = format!("its list of blobs has {written} bytes, and the file has {bytes}");
+            into.lose(0, text.into())?;
         }
         Ok(())
     }

@@ -209,6 +209,12 @@ impl ResticFolder {
         self.blobs.get(start..).unwrap_or_default().iter().take_while(move |(blob, _)| blob.id == id)
     }
 
+    /// The bytes of all lists of files.
+    pub(super) fn all_tree_bytes(&self) -> u64 {
+        let trees = self.blobs.iter().filter(|(blob, _)| blob.kind == PackedKind::Tree);
+        trees.map(|(blob, _)| blob.plain_bytes()).fold(0, u64::saturating_add)
+    }
+
     /// The plain length of a blob, if it is known.
     pub(super) fn packed_bytes(&self, id: ResticId) -> Option<u64> {
         self.places(id).next().map(|(blob, _)| blob.plain_bytes())

@@ -81,7 +81,7 @@ struct XattrJson {
 }
 
 /// The nodes of a tree blob, in ascending order of the bytes of their names. Of nodes with the same
-/// name, only the first is returned.
+/// name, all but the first have a problem.
 ///
 /// # Errors
 /// [`TreeError`].
@@ -89,7 +89,13 @@ pub fn parse_tree(bytes: &[u8]) -> Result<Vec<ResticNode>, TreeError> {
     let tree: TreeJson = serde_json::from_slice(bytes).map_err(TreeError::Json)?;
     let mut nodes: Vec<ResticNode> = tree.nodes.unwrap_or_default().into_iter().map(translate).collect();
     nodes.sort_by(|one, other| one.node.name.cmp(&other.node.name));
-    nodes.dedup_by(|next, one| next.node.name == one.node.name);
+    for place in 1..nodes.len() {
+        if let Some([one, next]) = nodes.get_mut(place.saturating_sub(1)..=place)
+            && one.node.name == next.node.name
+        {
+            next.problem = next.problem.or(Some("another file of the folder has its name"));
+        }
+    }
     Ok(nodes)
 }
 
@@ -201,7 +207,9 @@ mod tests {
         let text = r#"{"nodes":[{"name":"b","type":"fifo"},{"name":"a","type":"fifo"},{"name":"b","type":"socket"}]}"#;
         let nodes = parse_tree(text.as_bytes()).unwrap();
         let names: Vec<_> = nodes.iter().map(|node| (node.node.name.as_slice(), node.node.kind)).collect();
-        assert_eq!(names, [(&b"a"[..], NodeKind::Fifo), (&b"b"[..], NodeKind::Fifo)]);
+        assert_eq!(names[..2], [(&b"a"[..], NodeKind::Fifo), (&b"b"[..], NodeKind::Fifo)]);
+        let problems: Vec<_> = nodes.iter().map(|node| node.problem.is_some()).collect();
+        assert_eq!(problems, [false, false, true]);
         assert!(parse_tree(b"{\"nodes\":null}").unwrap().is_empty());
         assert!(parse_tree(b"[").is_err());
     }

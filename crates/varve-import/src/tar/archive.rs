@@ -4,19 +4,27 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use parking_lot::Mutex;
-use varve_archive::folder::{DescriptionError, StoredContent, TreeStep};
+use varve_archive::folder::{DescriptionError, StoredContent};
 use varve_archive::{Node, NodeKind, NodeProblem};
 use varve_image::FileTime;
 use varve_world::Timestamp;
 
-use super::entries::{TarEntries, TarEntry, TarKind, TarPiece};
+use super::entries::{TarEntries, TarEntry, TarError, TarKind, TarPiece};
 use crate::dated_file::{DatedFile, OpenDatedFileError};
 use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::lost_entries::LostEntries;
 use crate::sorted_tree::{SortedTree, TreePathError, TreeSteps};
 
 const READ_BYTES: usize = 1 << 20;
 
-type TarStream = Box<dyn Read + Send>;
+/// The bytes of an archive.
+struct TarStream {
+    stream: Box<dyn Read + Send>,
+    /// The length, if it is that of a file.
+    length: Option<u64>,
+}
+
+type StreamEntries = TarEntries<BufReader<Box<dyn Read + Send>>>;
 
 /// A tar file, or a stream.
 pub struct TarArchive {
@@ -38,20 +46,22 @@ impl TarArchive {
         host: &str,
     ) -> Result<Self, OpenDatedFileError> {
         let DatedFile { file, snapshot } = DatedFile::open(path, time, by_mtime, host)?;
-        Ok(Self::new(snapshot, Box::new(file)))
+        let length = file.metadata().ok().map(|status| status.len()).filter(|length| *length > 0);
+        Ok(Self::new(snapshot, TarStream { stream: Box::new(file), length }))
     }
 
     /// A tar file that comes as a stream.
     #[must_use]
-    pub fn of_stream(stream: TarStream, name: &str, time: Timestamp, host: &str) -> Self {
+    pub fn of_stream(stream: Box<dyn Read + Send>, name: &str, time: Timestamp, host: &str) -> Self {
         let snapshot = ForeignSnapshot {
             id: format!("{name}-{}", time.0),
             time,
             host: host.to_owned(),
             source: name.as_bytes().to_vec(),
+            earlier_ids: Vec::new(),
             tags: Vec::new(),
         };
-        Self::new(snapshot, stream)
+        Self::new(snapshot, TarStream { stream, length: None })
     }
 
     fn new(snapshot: ForeignSnapshot, stream: TarStream) -> Self {
@@ -73,23 +83,31 @@ impl ForeignArchive for TarArchive {
     }
 
     fn tree(&self, _: usize) -> Result<Box<dyn ForeignTree + '_>, DescriptionError> {
-        let stream = self.stream.lock().take().ok_or("the archive was read already")?;
+        let TarStream { stream, length } = self.stream.lock().take().ok_or("the archive was read already")?;
         let [snapshot] = &self.snapshots;
-        Ok(Box::new(TarTree { stream: Some(stream), time: snapshot.time, lost: Vec::new(), steps: None }))
+        let mut entries = TarEntries::new(BufReader::with_capacity(READ_BYTES, stream));
+        if let Some(length) = length {
+            entries = entries.of_length(length);
+        }
+        let first = match entries.next_entry() {
+            // Nothing is there to be imported.
+            Err(error @ (TarError::NoEnd { .. } | TarError::Truncated { .. })) => return Err(error.into()),
+            first => first,
+        };
+        let lost = LostEntries::default();
+        Ok(Box::new(TarTree { unread: Some((entries, first)), time: snapshot.time, lost, steps: None }))
     }
 }
 
 /// The tree of an archive: first all of it is read, and then its steps are passed on.
 struct TarTree {
-    stream: Option<TarStream>,
+    /// The entries, and the first of them.
+    unread: Option<(StreamEntries, Result<Option<TarEntry>, TarError>)>,
     time: Timestamp,
     /// Reports about entries, and those that have no place in the tree.
-    lost: Vec<TreeStep>,
+    lost: LostEntries,
     steps: Option<TreeSteps>,
 }
-
-/// Upper bound on the entries that are reported one by one.
-const LOST_COUNT_MAX: usize = 1000;
 
 impl ForeignTree for TarTree {
     fn next(
@@ -97,8 +115,8 @@ impl ForeignTree for TarTree {
         contents: Option<&ForeignContents<'_>>,
     ) -> Result<Option<ForeignStep>, DescriptionError> {
         let Some(contents) = contents else { return Ok(None) };
-        if let Some(stream) = self.stream.take() {
-            let tree = self.read(stream, contents)?;
+        if let Some((entries, first)) = self.unread.take() {
+            let tree = self.read(entries, first, contents)?;
             let mut missing = Node::new(Vec::new(), NodeKind::Folder);
             missing.mode = 0o755;
             missing.mtime = FileTime::from_nanoseconds(self.time.0);
@@ -107,7 +125,7 @@ impl ForeignTree for TarTree {
             self.steps = Some(steps);
             return Ok(root.map(ForeignStep::Tree));
         }
-        if let Some(step) = self.lost.pop() {
+        if let Some(step) = self.lost.next() {
             return Ok(Some(ForeignStep::Tree(step)));
         }
         Ok(self.steps.as_mut().and_then(Iterator::next).map(ForeignStep::Tree))
@@ -117,19 +135,19 @@ impl ForeignTree for TarTree {
 impl TarTree {
     fn read(
         &mut self,
-        stream: TarStream,
+        mut entries: StreamEntries,
+        mut next: Result<Option<TarEntry>, TarError>,
         contents: &ForeignContents<'_>,
     ) -> Result<SortedTree, DescriptionError> {
-        let mut entries = TarEntries::new(BufReader::with_capacity(READ_BYTES, stream));
         let mut tree = SortedTree::default();
         let mut entry_count = 0_u64;
         loop {
-            let entry = match entries.next_entry() {
+            let entry = match next {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
                 // The entries before are as good as they were.
                 Err(error) if entry_count > 0 => {
-                    self.lose(b"the rest of the archive".to_vec(), error.into());
+                    self.lost.lose(b"the rest of the archive".to_vec(), error);
                     break;
                 }
                 Err(error) => return Err(error.into()),
@@ -138,39 +156,40 @@ impl TarTree {
             let path = entry.path.clone();
             match self.add(&mut entries, entry, entry_count, &mut tree, contents) {
                 Ok(()) => {}
-                Err(AddError::Entry(error)) => self.lose(path, error),
+                Err(AddError::Entry(error)) => self.lost.lose(path, error),
                 Err(AddError::All(error)) => return Err(error),
             }
+            next = entries.next_entry();
         }
         Ok(tree)
     }
 
-    fn lose(&mut self, path: Vec<u8>, error: DescriptionError) {
-        self.report(TreeStep::Lost { name: path, error });
-    }
-
-    fn report(&mut self, step: TreeStep) {
-        if self.lost.len() < LOST_COUNT_MAX {
-            self.lost.push(step);
-        }
-    }
-
     fn add(
         &mut self,
-        entries: &mut TarEntries<BufReader<TarStream>>,
+        entries: &mut StreamEntries,
         entry: TarEntry,
         number: u64,
         tree: &mut SortedTree,
         contents: &ForeignContents<'_>,
     ) -> Result<(), AddError> {
-        let TarEntry { path, kind, mode, uid, gid, mtime, xattrs, has_text_acl, .. } = entry;
+        let TarEntry { path, kind, mode, uid, gid, mtime, xattrs, has_text_acl, problems, lost, .. } = entry;
         let mut node = Node::new(Vec::new(), NodeKind::File);
         (node.mode, node.uid, node.gid, node.mtime, node.xattrs) = (mode, uid, gid, mtime, xattrs);
         if has_text_acl {
-            self.lose(
-                path.clone(),
-                "its access list is text, which is left out: archive with tar --xattrs".into(),
-            );
+            let text = "its access list is text, which is left out: archive with tar --xattrs";
+            self.lost.lose(path.clone(), text);
+        }
+        for problem in problems {
+            self.lost.lose(path.clone(), problem);
+        }
+        if let Some(error) = lost {
+            let is_named = matches!((&error, &kind), (TarError::Sparse { .. }, TarKind::File));
+            if !is_named {
+                return Err(AddError::Entry(error.into()));
+            }
+            node.problem = Some(NodeProblem::Unreadable);
+            self.lost.harm(path.clone(), error);
+            return set(tree, &path, node);
         }
         match kind {
             TarKind::Folder => node.kind = NodeKind::Folder,
@@ -204,17 +223,21 @@ impl TarTree {
                     }
                     Err(varve_archive::folder::ArchiveFolderError::Described { source }) => {
                         node.problem = Some(NodeProblem::Unreadable);
-                        self.report(TreeStep::Harmed { name: path.clone(), error: source });
+                        self.lost.harm(path.clone(), source);
                     }
                     Err(error) => return Err(AddError::All(error.into())),
                 }
             }
         }
-        match tree.set(&path, node) {
-            Ok(()) => Ok(()),
-            Err(error @ TreePathError::TooMany) => Err(AddError::All(error.into())),
-            Err(error) => Err(AddError::Entry(error.into())),
-        }
+        set(tree, &path, node)
+    }
+}
+
+fn set(tree: &mut SortedTree, path: &[u8], node: Node) -> Result<(), AddError> {
+    match tree.set(path, node) {
+        Ok(()) => Ok(()),
+        Err(error @ TreePathError::TooMany) => Err(AddError::All(error.into())),
+        Err(error) => Err(AddError::Entry(error.into())),
     }
 }
 

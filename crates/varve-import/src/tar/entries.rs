@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use varve_image::{DeviceNumber, FileTime, Xattr};
 
 use super::header::{BLOCK_BYTES, Header, HeaderBlock, HeaderError, more_pairs};
-use super::pax::{PaxError, PaxRecords};
+use super::pax::{PaxError, PaxRecords, PaxXattrs};
 use super::sparse::{LeadingMap, RANGE_COUNT_MAX, SparseError, SparseMap, listed, ranges};
 
 /// The longest long name of GNU, and the longest PAX header.
@@ -14,21 +14,24 @@ const EXTENSION_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of data that are read at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Why the rest of a tar stream cannot be read.
+/// Why the rest of a tar stream cannot be read, or an entry of it.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
     #[error("the archive cannot be read")]
     Read(#[from] io::Error),
     #[error("the archive is cut short at byte {offset}")]
     Truncated { offset: u64 },
+    /// Every program writes a block of zeros behind the last entry.
+    #[error("the archive ends at byte {offset} without the mark of its end: it is cut short")]
+    NoEnd { offset: u64 },
     #[error("byte {offset}: {source}")]
     Header { offset: u64, source: HeaderError },
     #[error("byte {offset}: {source}")]
     Pax { offset: u64, source: PaxError },
     #[error("byte {offset}: {source}")]
     Sparse { offset: u64, source: SparseError },
-    #[error("byte {offset}: a name or an attribute has more than {EXTENSION_BYTES_MAX} bytes")]
-    Extension { offset: u64 },
+    #[error("byte {offset}: its name or its attributes have {bytes} bytes, more than {EXTENSION_BYTES_MAX}")]
+    Extension { offset: u64, bytes: u64 },
     /// A file is one of several volumes, or of a kind that is not known.
     #[error("byte {offset}: entries of the type {kind:?} are not supported")]
     Unsupported { offset: u64, kind: char },
@@ -52,7 +55,7 @@ pub enum TarKind {
 }
 
 /// An entry, without its data.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct TarEntry {
     pub path: Vec<u8>,
     pub kind: TarKind,
@@ -65,6 +68,10 @@ pub struct TarEntry {
     pub has_text_acl: bool,
     /// The size of the file with its holes.
     pub size: u64,
+    /// The malformed values. The entry has those of its header instead.
+    pub problems: Vec<TarError>,
+    /// The reason why the entry has no data, or is not that of its path.
+    pub lost: Option<TarError>,
 }
 
 /// A part of a file's data.
@@ -78,6 +85,12 @@ pub enum TarPiece<'a> {
 pub struct TarEntries<R> {
     stream: R,
     offset: u64,
+    /// The length of the stream, if it is known.
+    length: Option<u64>,
+    /// True while blocks are passed over up to the next header.
+    is_searching: bool,
+    /// Malformed records for all entries.
+    global_problem: Option<TarError>,
     global: PaxRecords,
     /// Bytes of the current entry that were not read yet, and the zeros behind them.
     data_left: u64,
@@ -98,6 +111,9 @@ impl<R: Read> TarEntries<R> {
         Self {
             stream,
             offset: 0,
+            length: None,
+            is_searching: false,
+            global_problem: None,
             global: PaxRecords::default(),
             data_left: 0,
             padding: 0,
@@ -107,6 +123,13 @@ impl<R: Read> TarEntries<R> {
             position: 0,
             buffer: Vec::new(),
         }
+    }
+
+    /// Tells the length of the stream: a name that claims to be longer is then no end of the
+    /// archive.
+    #[must_use]
+    pub fn of_length(self, length: u64) -> Self {
+        Self { length: Some(length), ..self }
     }
 
     /// The stream, at the place up to which it was read.
@@ -122,77 +145,95 @@ impl<R: Read> TarEntries<R> {
     /// [`TarError`]; the rest is unreadable.
     pub fn next_entry(&mut self) -> Result<Option<TarEntry>, TarError> {
         self.skip_rest()?;
-        let mut own = PaxRecords::default();
-        let (mut long_name, mut long_link) = (None, None);
+        let mut found = EntryParts::default();
         loop {
             let begun = self.offset;
-            let Some(block) = self.read_block()? else { return Ok(None) };
+            let Some(block) = self.read_block()? else {
+                return Err(TarError::NoEnd { offset: self.offset });
+            };
             let in_header = |source| TarError::Header { offset: begun, source };
-            let Some(header) = Header::new(&block).map_err(in_header)? else { return Ok(None) };
+            let header = match Header::new(&block) {
+                Ok(Some(header)) => header,
+                Ok(None) | Err(_) if self.is_searching => continue,
+                Ok(None) => return Ok(None),
+                Err(source) => return Err(in_header(source)),
+            };
+            self.is_searching = false;
             let size = header.size().map_err(in_header)?;
             match header.kind() {
-                b'x' | b'X' => {
-                    let records = self.extension(size)?;
-                    own.add(&records).map_err(|source| TarError::Pax { offset: begun, source })?;
-                }
-                b'g' => {
-                    let records = self.extension(size)?;
-                    self.global.add(&records).map_err(|source| TarError::Pax { offset: begun, source })?;
-                }
-                b'L' => long_name = Some(until_zero(self.extension(size)?)),
-                b'K' => long_link = Some(until_zero(self.extension(size)?)),
+                kind @ (b'x' | b'X' | b'g' | b'L' | b'K') => match self.extension(size)? {
+                    Some(bytes) => self.extend(&mut found, kind, bytes, begun),
+                    None => found.lost = Some(TarError::Extension { offset: begun, bytes: size }),
+                },
                 // The name of the volume.
                 b'V' => self.begin_data(size),
                 _ => {
-                    let records = own.over(&self.global);
-                    if records.bytes() as u64 > EXTENSION_BYTES_MAX.saturating_mul(2) {
-                        return Err(TarError::Extension { offset: begun });
+                    let records = found.own.over(&self.global);
+                    let bytes = records.bytes() as u64;
+                    if bytes > EXTENSION_BYTES_MAX.saturating_mul(2) {
+                        found.lost = Some(TarError::Extension { offset: begun, bytes });
                     }
-                    return self.entry(&header, &records, long_name, long_link, begun).map(Some);
+                    found.problems.extend(self.global_problem.take());
+                    return self.entry(&header, size, &records, found, begun).map(Some);
                 }
             }
             self.skip_rest()?;
         }
     }
 
+    /// Adds the data of an entry that extends the next one.
+    fn extend(&mut self, found: &mut EntryParts, kind: u8, bytes: Vec<u8>, begun: u64) {
+        let in_pax = |source| TarError::Pax { offset: begun, source };
+        match kind {
+            b'L' => found.long_name = Some(until_zero(bytes)),
+            b'K' => found.long_link = Some(until_zero(bytes)),
+            b'g' => self.global_problem = self.global.add(&bytes).err().map(in_pax),
+            _ => found.problems.extend(found.own.add(&bytes).err().map(in_pax)),
+        }
+    }
+
     fn entry(
         &mut self,
         header: &Header<'_>,
+        header_size: u64,
         records: &PaxRecords,
-        long_name: Option<Vec<u8>>,
-        long_link: Option<Vec<u8>>,
+        found: EntryParts,
         begun: u64,
     ) -> Result<TarEntry, TarError> {
+        let EntryParts { long_name, long_link, mut problems, mut lost, .. } = found;
         let in_header = |source| TarError::Header { offset: begun, source };
         let in_pax = |source| TarError::Pax { offset: begun, source };
-        let in_map = |source| TarError::Sparse { offset: begun, source };
         let pax = |key: &str| records.get(key).map(<[u8]>::to_vec);
         let mut path = pax("path").or(long_name).unwrap_or_else(|| header.name());
         let target = pax("linkpath").or(long_link).unwrap_or_else(|| header.link_name());
-        let data_bytes = match records.number("size").map_err(in_pax)? {
-            Some(size) => size,
-            None => header.size().map_err(in_header)?,
-        };
-        let device = || -> Result<DeviceNumber, TarError> {
-            let (major, minor) = header.device().map_err(in_header)?;
-            let number = |value| u32::try_from(value).map_err(|_| in_header(HeaderError::Number));
+        let data_bytes = records.number("size").map_err(in_pax);
+        let data_bytes = or_note(data_bytes, &mut problems).flatten().unwrap_or(header_size);
+        let device = || -> Result<DeviceNumber, HeaderError> {
+            let (major, minor) = header.device()?;
+            let number = |value| u32::try_from(value).map_err(|_| HeaderError::Number);
             Ok(DeviceNumber { major: number(major)?, minor: number(minor)? })
+        };
+        let mut or_lost = |device: Result<DeviceNumber, HeaderError>| {
+            device.unwrap_or_else(|source| {
+                lost = Some(in_header(source));
+                DeviceNumber { major: 0, minor: 0 }
+            })
         };
         let is_folder_name = path.last() == Some(&b'/');
         let mut has_data = false;
         let kind = match header.kind() {
             b'1' => TarKind::HardLink { target },
             b'2' => TarKind::SymbolicLink { target },
-            b'3' => TarKind::CharacterDevice(device()?),
-            b'4' => TarKind::BlockDevice(device()?),
+            b'3' => TarKind::CharacterDevice(or_lost(device())),
+            b'4' => TarKind::BlockDevice(or_lost(device())),
             b'5' | b'D' => TarKind::Folder,
             b'6' => TarKind::Fifo,
             0 | b'0' if is_folder_name => TarKind::Folder,
-            kind @ (b'M' | b'N') => {
-                return Err(TarError::Unsupported { offset: begun, kind: char::from(kind) });
-            }
             // POSIX: unknown types are read as files.
-            _ => {
+            kind => {
+                if matches!(kind, b'M' | b'N') {
+                    lost = Some(TarError::Unsupported { offset: begun, kind: char::from(kind) });
+                }
                 has_data = true;
                 TarKind::File
             }
@@ -204,53 +245,68 @@ impl<R: Read> TarEntries<R> {
         let mut size = 0;
         if has_data {
             let map = if header.kind() == b'S' {
-                let (mut ranges, mut more) = header.sparse().map_err(in_header)?;
-                while more {
-                    let block = self.read_block()?.ok_or(TarError::Truncated { offset: begun })?;
-                    let (next, has_more) = more_pairs(&block).map_err(in_header)?;
-                    ranges.extend(next);
-                    more = has_more;
-                    if ranges.len() > RANGE_COUNT_MAX {
-                        return Err(in_map(SparseError));
-                    }
-                }
-                let size = header.real_size().map_err(in_header)?;
-                Some(SparseMap::new(ranges, size, data_bytes).map_err(in_map)?)
+                self.gnu_map(header, data_bytes, begun)?
             } else {
                 self.pax_map(records, data_bytes, begun)?
             };
             if let Some(name) = records.get("GNU.sparse.name") {
                 path = name.to_vec();
             }
-            size = map.as_ref().map_or(data_bytes, |map| map.size);
-            if let Some(map) = map {
-                (self.map, self.next_range, self.range_left, self.position) = (map, 0, 0, 0);
+            match map {
+                Ok(None) => size = data_bytes,
+                Ok(Some(map)) => {
+                    size = map.size;
+                    (self.map, self.next_range, self.range_left, self.position) = (map, 0, 0, 0);
+                }
+                Err(source) => lost = lost.or(Some(TarError::Sparse { offset: begun, source })),
             }
         }
-        let number = |key: &str, own: Result<i64, HeaderError>| -> Result<u32, TarError> {
-            let value = match records.number(key).map_err(in_pax)? {
-                Some(value) => value,
-                None => u64::try_from(own.map_err(in_header)?).unwrap_or(0),
+        if lost.is_some() {
+            size = 0;
+            self.map = SparseMap { ranges: Vec::new(), size: 0 };
+            (self.next_range, self.range_left, self.position) = (0, 0, 0);
+        }
+        let mut number = |key: &str, own: Result<i64, HeaderError>| -> u32 {
+            let given = or_note(records.number(key).map_err(in_pax), &mut problems).flatten();
+            let mut own = || or_note(own.map_err(in_header), &mut problems).map_or(0, |own| own.max(0));
+            u32::try_from(given.unwrap_or_else(|| own().cast_unsigned())).unwrap_or(u32::MAX)
+        };
+        let (uid, gid) = (number("uid", header.uid()), number("gid", header.gid()));
+        let given = or_note(records.time("mtime").map_err(in_pax), &mut problems).flatten();
+        let mtime = given.unwrap_or_else(|| {
+            let seconds = or_note(header.mtime().map_err(in_header), &mut problems).unwrap_or(0);
+            FileTime::new(seconds, 0)
+        });
+        let mode = or_note(header.mode().map_err(in_header), &mut problems).unwrap_or(0o600) & 0o7777;
+        let PaxXattrs { xattrs, has_text_acl, has_malformed } = records.xattrs();
+        if has_malformed {
+            problems.push(in_pax(PaxError));
+        }
+        let mode = u16::try_from(mode).unwrap_or(0);
+        Ok(TarEntry { path, kind, mode, uid, gid, mtime, xattrs, has_text_acl, size, problems, lost })
+    }
+
+    /// The map of a sparse file of GNU, which is in its header and the blocks behind it.
+    fn gnu_map(
+        &mut self,
+        header: &Header<'_>,
+        data_bytes: u64,
+        begun: u64,
+    ) -> Result<Result<Option<SparseMap>, SparseError>, TarError> {
+        let mut more = header.has_more_pairs();
+        let mut found = header.sparse();
+        while more {
+            let block = self.read_block()?.ok_or(TarError::Truncated { offset: begun })?;
+            let (next, has_more) = more_pairs(&block);
+            more = has_more;
+            // The blocks of a map that is of no use are passed over.
+            found = match (found, next) {
+                (Ok(ranges), Ok(next)) if ranges.len() <= RANGE_COUNT_MAX => Ok([ranges, next].concat()),
+                _ => Err(HeaderError::Number),
             };
-            Ok(u32::try_from(value).unwrap_or(u32::MAX))
-        };
-        let mtime = match records.time("mtime").map_err(in_pax)? {
-            Some(time) => time,
-            None => FileTime::new(header.mtime().map_err(in_header)?, 0),
-        };
-        let mode = header.mode().map_err(in_header)? & 0o7777;
-        let (xattrs, has_text_acl) = records.xattrs();
-        Ok(TarEntry {
-            path,
-            kind,
-            mode: u16::try_from(mode).unwrap_or(0),
-            uid: number("uid", header.uid())?,
-            gid: number("gid", header.gid())?,
-            mtime,
-            xattrs,
-            has_text_acl,
-            size,
-        })
+        }
+        let (Ok(ranges), Ok(size)) = (found, header.real_size()) else { return Ok(Err(SparseError)) };
+        Ok(SparseMap::new(ranges, size, data_bytes).map(Some))
     }
 
     /// The map of a sparse file in PAX headers.
@@ -259,36 +315,39 @@ impl<R: Read> TarEntries<R> {
         records: &PaxRecords,
         data_bytes: u64,
         begun: u64,
-    ) -> Result<Option<SparseMap>, TarError> {
-        let in_pax = |source| TarError::Pax { offset: begun, source };
-        let in_map = |source| TarError::Sparse { offset: begun, source };
+    ) -> Result<Result<Option<SparseMap>, SparseError>, TarError> {
+        let number = |key: &str| records.number(key).map_err(|_| SparseError);
         if records.get("GNU.sparse.major") == Some(b"1") {
-            let real = records.number("GNU.sparse.realsize").map_err(in_pax)?;
             let mut map = LeadingMap::default();
             loop {
                 if self.data_left < BLOCK_BYTES as u64 {
-                    return Err(in_map(SparseError));
+                    return Ok(Err(SparseError));
                 }
                 let block = self.read_block()?.ok_or(TarError::Truncated { offset: begun })?;
                 self.data_left = self.data_left.saturating_sub(BLOCK_BYTES as u64);
-                if let Some(found) = map.add(&block).map_err(in_map)? {
-                    let size = real.ok_or_else(|| in_map(SparseError))?;
-                    return SparseMap::new(found, size, self.data_left).map(Some).map_err(in_map);
+                match map.add(&block) {
+                    Ok(None) => {}
+                    Ok(Some(found)) => {
+                        let size = number("GNU.sparse.realsize").and_then(|size| size.ok_or(SparseError));
+                        return Ok(size
+                            .and_then(|size| SparseMap::new(found, size, self.data_left))
+                            .map(Some));
+                    }
+                    Err(error) => return Ok(Err(error)),
                 }
             }
         }
-        let numbers = match records.get("GNU.sparse.map") {
-            Some(text) => listed(text).map_err(in_map)?,
-            None if records.pairs().is_empty() => return Ok(None),
-            None => records.pairs().to_vec(),
+        let map = || {
+            let numbers = match records.get("GNU.sparse.map") {
+                Some(text) => listed(text)?,
+                None if records.pairs().is_empty() => return Ok(None),
+                None => records.pairs().to_vec(),
+            };
+            let size = number("GNU.sparse.size")?
+                .map_or_else(|| number("GNU.sparse.realsize"), |size| Ok(Some(size)))?;
+            SparseMap::new(ranges(&numbers)?, size.ok_or(SparseError)?, data_bytes).map(Some)
         };
-        let size = match records.number("GNU.sparse.size").map_err(in_pax)? {
-            Some(size) => size,
-            None => {
-                records.number("GNU.sparse.realsize").map_err(in_pax)?.ok_or_else(|| in_map(SparseError))?
-            }
-        };
-        SparseMap::new(ranges(&numbers).map_err(in_map)?, size, data_bytes).map(Some).map_err(in_map)
+        Ok(map())
     }
 
     /// The next piece of the current entry's data; `None` at its end.
@@ -353,10 +412,17 @@ impl<R: Read> TarEntries<R> {
         Ok(())
     }
 
-    /// The data of an entry that extends the next one.
-    fn extension(&mut self, size: u64) -> Result<Vec<u8>, TarError> {
+    /// The data of an entry that extends the next one. `None` if it is too long, and is passed over.
+    fn extension(&mut self, size: u64) -> Result<Option<Vec<u8>>, TarError> {
         if size > EXTENSION_BYTES_MAX {
-            return Err(TarError::Extension { offset: self.offset });
+            let left = self.length.map(|length| length.saturating_sub(self.offset));
+            if left.is_some_and(|left| size > left) {
+                // The size is wrong, and the place of the next header is not known.
+                self.is_searching = true;
+            } else {
+                self.begin_data(size);
+            }
+            return Ok(None);
         }
         self.begin_data(size);
         let mut bytes = Vec::new();
@@ -366,7 +432,7 @@ impl<R: Read> TarEntries<R> {
             return Err(TarError::Truncated { offset: self.offset });
         }
         self.data_left = 0;
-        Ok(bytes)
+        Ok(Some(bytes))
     }
 
     /// The next block; `None` if the stream has ended.
@@ -386,6 +452,27 @@ impl<R: Read> TarEntries<R> {
             }
         }
         Ok(Some(block))
+    }
+}
+
+/// The parts of an entry that come before its header.
+#[derive(Default)]
+struct EntryParts {
+    own: PaxRecords,
+    long_name: Option<Vec<u8>>,
+    long_link: Option<Vec<u8>>,
+    problems: Vec<TarError>,
+    lost: Option<TarError>,
+}
+
+/// The value, or `None` and the problem that there is none.
+fn or_note<T>(value: Result<T, TarError>, problems: &mut Vec<TarError>) -> Option<T> {
+    match value {
+        Ok(value) => Some(value),
+        Err(problem) => {
+            problems.push(problem);
+            None
+        }
     }
 }
 

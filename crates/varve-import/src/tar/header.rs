@@ -109,9 +109,14 @@ impl<'a> Header<'a> {
         Ok((self.number(329..337)?, self.number(337..345)?))
     }
 
-    /// The first pairs of a sparse file of GNU, and whether more follow.
-    pub(super) fn sparse(&self) -> Result<(Vec<(u64, u64)>, bool), HeaderError> {
-        Ok((pairs(self.field(386..482))?, self.field(482..483) != [0]))
+    /// The first pairs of a sparse file of GNU.
+    pub(super) fn sparse(&self) -> Result<Vec<(u64, u64)>, HeaderError> {
+        pairs(self.field(386..482))
+    }
+
+    /// Returns true if a block with more pairs follows.
+    pub(super) fn has_more_pairs(&self) -> bool {
+        self.field(482..483) != [0]
     }
 
     /// The size of a sparse file of GNU.
@@ -121,9 +126,9 @@ impl<'a> Header<'a> {
 }
 
 /// The pairs of a block that continues a sparse file of GNU, and whether more blocks follow.
-pub(super) fn more_pairs(block: &HeaderBlock) -> Result<(Vec<(u64, u64)>, bool), HeaderError> {
-    let pairs = pairs(block.get(..504).unwrap_or_default())?;
-    Ok((pairs, block.get(504).is_some_and(|more| *more != 0)))
+pub(super) fn more_pairs(block: &HeaderBlock) -> (Result<Vec<(u64, u64)>, HeaderError>, bool) {
+    let pairs = pairs(block.get(..504).unwrap_or_default());
+    (pairs, block.get(504).is_some_and(|more| *more != 0))
 }
 
 /// Pairs of offset and length, up to the first empty one.

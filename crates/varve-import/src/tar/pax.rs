@@ -22,8 +22,19 @@ pub(super) struct PaxRecords {
     pairs: Vec<u64>,
 }
 
+/// Extended attributes.
+#[derive(Debug, Default)]
+pub(super) struct PaxXattrs {
+    pub(super) xattrs: Vec<Xattr>,
+    /// There are access lists in the text form of GNU tar, which are left out.
+    pub(super) has_text_acl: bool,
+    /// Some values are malformed, and are left out.
+    pub(super) has_malformed: bool,
+}
+
 impl PaxRecords {
     /// Adds the records of a header: `LENGTH KEY=VALUE\n`, with the length of the whole record.
+    /// After an error, it has those before the malformed one.
     pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<(), PaxError> {
         while !bytes.is_empty() {
             // Zeros up to the end of the block are tolerated.
@@ -75,20 +86,23 @@ impl PaxRecords {
         self.get(key).map(|value| time(value).ok_or(PaxError)).transpose()
     }
 
-    /// The extended attributes, and whether there are access lists in the text form of GNU tar.
-    pub(super) fn xattrs(&self) -> (Vec<Xattr>, bool) {
-        let mut xattrs = Vec::new();
+    /// The extended attributes.
+    pub(super) fn xattrs(&self) -> PaxXattrs {
+        let mut found = PaxXattrs::default();
         for (key, value) in &self.values {
             if let Some(name) = key.strip_prefix(XATTR) {
-                xattrs.push(Xattr { name: name.to_vec(), value: value.clone() });
+                found.xattrs.push(Xattr { name: name.to_vec(), value: value.clone() });
             } else if let Some(name) = key.strip_prefix(ENCODED_XATTR)
-                && let Some(value) = unpadded(value)
                 && !self.values.contains_key(&[XATTR, name].concat())
             {
-                xattrs.push(Xattr { name: percent_decoded(name), value });
+                match unpadded(value) {
+                    Some(value) => found.xattrs.push(Xattr { name: percent_decoded(name), value }),
+                    None => found.has_malformed = true,
+                }
             }
         }
-        (xattrs, self.values.keys().any(|key| key.starts_with(b"SCHILY.acl.")))
+        found.has_text_acl = self.values.keys().any(|key| key.starts_with(b"SCHILY.acl."));
+        found
     }
 
     /// The bytes of all records, roughly.
@@ -174,7 +188,7 @@ mod tests {
         let mut pax = PaxRecords::default();
         pax.add(b"30 mtime=1350244992.023960108\n21 SCHILY.xattr.u=a\n\n\0\0").unwrap();
         assert_eq!(pax.time("mtime").unwrap(), Some(FileTime::new(1_350_244_992, 23_960_108)));
-        assert_eq!(pax.xattrs().0, [Xattr { name: b"u".to_vec(), value: b"a\n".to_vec() }]);
+        assert_eq!(pax.xattrs().xattrs, [Xattr { name: b"u".to_vec(), value: b"a\n".to_vec() }]);
         for bad in [&b"x"[..], b"5 a=b\n", b"99 a=b\n", b"6 ab\n\n", b"0 a=b\n", b"3 a=b\n"] {
             assert_eq!(PaxRecords::default().add(bad), Err(PaxError), "{}", String::from_utf8_lossy(bad));
         }

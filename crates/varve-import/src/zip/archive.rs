@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use rawzip::{FileReader, RECOMMENDED_BUFFER_SIZE, ZipArchive, ZipArchiveEntryWayfinder};
-use varve_archive::folder::{ContentSink, DescriptionError, FileContent, TreeStep};
+use varve_archive::folder::{ContentSink, DescriptionError, FileContent, TARGET_BYTES_MAX, TreeStep};
 use varve_archive::{Node, NodeKind};
 use varve_image::FileTime;
 use varve_world::Timestamp;
@@ -15,13 +15,10 @@ use super::entries::{ZipItem, ZipMethod};
 use super::inflate::Inflated;
 use crate::dated_file::{DatedFile, OpenDatedFileError};
 use crate::foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree};
+use crate::lost_entries::LostEntries;
 use crate::sorted_tree::{SortedTree, TreePathError, TreeSteps};
 
-/// The longest target of a symbolic link.
-const TARGET_BYTES_MAX: u64 = 64 << 10;
 const PIECE_BYTES: usize = 256 << 10;
-/// Upper bound on the entries that are reported one by one.
-const LOST_COUNT_MAX: usize = 1000;
 
 /// Why a zip file cannot be imported.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +85,7 @@ impl ZipFile {
             zip: self,
             tree: SortedTree::default(),
             files: Vec::new(),
-            lost: Vec::new(),
+            lost: LostEntries::default(),
             failed: None,
         };
         self.each(&mut |item| sorter.add(item))?;
@@ -97,6 +94,20 @@ impl ZipFile {
             Some(error) => Err(error.into()),
             None => Ok(sorter),
         }
+    }
+
+    /// The number of names that were in the code page of DOS, and the first of them.
+    #[must_use]
+    pub fn dos_names(&self) -> Option<(u64, Vec<u8>)> {
+        let (mut count, mut first) = (0_u64, None);
+        // An unreadable directory is reported by the import.
+        drop(self.each(&mut |item| {
+            if item.is_from_dos {
+                count += 1;
+                first.get_or_insert(item.path);
+            }
+        }));
+        Some((count, first?))
     }
 
     fn refuse_encryption(&self) -> Result<(), OpenZipError> {
@@ -170,13 +181,17 @@ struct ZipSorter<'a> {
     tree: SortedTree,
     /// While a node is in the tree, its inode is the number of its content, from 1 on.
     files: Vec<PackedFile>,
-    lost: Vec<TreeStep>,
+    lost: LostEntries,
     failed: Option<TreePathError>,
 }
 
 impl ZipSorter<'_> {
     fn add(&mut self, item: ZipItem) {
         let ZipItem { path, mut node, method, bytes, place, wayfinder, .. } = item;
+        // Zip files are not added to: one of them would be lost in silence.
+        if self.tree.has(&path) && node.kind != NodeKind::Folder {
+            return self.lost.lose(path, "the archive has another entry of this name before it");
+        }
         let file = PackedFile { wayfinder, method, bytes, place, is_shared: false };
         match node.kind {
             NodeKind::File if bytes > 0 => {
@@ -185,7 +200,7 @@ impl ZipSorter<'_> {
                 node.size = bytes;
             }
             NodeKind::SymbolicLink => {
-                let target = if bytes <= TARGET_BYTES_MAX {
+                let target = if bytes <= TARGET_BYTES_MAX as u64 {
                     let mut target = Vec::new();
                     let read = file.read(&self.zip.archive, &mut |piece| {
                         target.extend_from_slice(piece);
@@ -193,11 +208,14 @@ impl ZipSorter<'_> {
                     });
                     read.map(|()| target)
                 } else {
-                    Err("its target is too long".into())
+                    Err(format!(
+                        "its target has {bytes} bytes, and Linux has links of up to {TARGET_BYTES_MAX}"
+                    )
+                    .into())
                 };
                 match target {
                     Ok(target) => node.target = target,
-                    Err(error) => return self.lose(path, error),
+                    Err(error) => return self.lost.lose(path, error),
                 }
             }
             _ => {}
@@ -205,13 +223,7 @@ impl ZipSorter<'_> {
         match self.tree.set(&path, node) {
             Ok(()) => {}
             Err(TreePathError::TooMany) => self.failed = Some(TreePathError::TooMany),
-            Err(error) => self.lose(path, error.into()),
-        }
-    }
-
-    fn lose(&mut self, name: Vec<u8>, error: DescriptionError) {
-        if self.lost.len() < LOST_COUNT_MAX {
-            self.lost.push(TreeStep::Lost { name, error });
+            Err(error) => self.lost.lose(path, error),
         }
     }
 
@@ -241,7 +253,7 @@ impl ZipSorter<'_> {
 struct ZipTree<'a> {
     zip: &'a ZipFile,
     files: Vec<PackedFile>,
-    lost: Vec<TreeStep>,
+    lost: LostEntries,
     steps: TreeSteps,
     has_begun: bool,
 }
@@ -249,7 +261,7 @@ struct ZipTree<'a> {
 impl ForeignTree for ZipTree<'_> {
     fn next(&mut self, _: Option<&ForeignContents<'_>>) -> Result<Option<ForeignStep>, DescriptionError> {
         if self.has_begun
-            && let Some(step) = self.lost.pop()
+            && let Some(step) = self.lost.next()
         {
             return Ok(Some(ForeignStep::Tree(step)));
         }

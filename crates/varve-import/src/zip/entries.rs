@@ -8,8 +8,9 @@ use rawzip::{ZipArchiveEntryWayfinder, ZipFileHeaderRecord};
 use varve_archive::{Node, NodeKind};
 use varve_image::FileTime;
 
-/// Numbers of extra fields: the time in UTC, and the owner of a file.
+/// Numbers of extra fields: the time in UTC, the owner of a file, and its path in UTF-8.
 const UNIX_TIME: u16 = 0x5455;
+const UNICODE_PATH: u16 = 0x7075;
 const UNIX_OWNER: u16 = 0x7875;
 /// The system on which attributes are those of Unix.
 const UNIX: u32 = 3;
@@ -26,6 +27,8 @@ pub(super) enum ZipMethod {
 /// An entry.
 pub(super) struct ZipItem {
     pub(super) path: Vec<u8>,
+    /// True if the path was in the code page of DOS.
+    pub(super) is_from_dos: bool,
     pub(super) node: Node,
     pub(super) method: ZipMethod,
     pub(super) is_encrypted: bool,
@@ -38,9 +41,9 @@ pub(super) struct ZipItem {
 
 impl ZipItem {
     pub(super) fn new(record: &ZipFileHeaderRecord<'_>, zone: &TimeZone) -> Self {
-        let mut path = record.file_path().as_bytes().to_vec();
-        let is_folder_name = path.last() == Some(&b'/');
         let system = u32::from(record.version_made_by().as_u16() >> 8);
+        let (mut path, is_from_dos) = path(record, system);
+        let is_folder_name = path.last() == Some(&b'/');
         let attributes = record.external_attributes();
         let has_mode = matches!(system, UNIX | MAC) && attributes >> 16 != 0;
         // Programs of Windows may write their own separator.
@@ -77,6 +80,7 @@ impl ZipItem {
         };
         Self {
             path,
+            is_from_dos,
             node,
             method,
             is_encrypted: record.flags().is_encrypted(),
@@ -85,6 +89,45 @@ impl ZipItem {
             wayfinder: record.wayfinder(),
         }
     }
+}
+
+/// The path of an entry in UTF-8, or in the bytes of a system of Unix. Returns true if it was in the
+/// code page of DOS: the format says so for names that are not marked as UTF-8, and Windows
+/// Explorer writes them. Many programs write UTF-8 without the mark.
+fn path(record: &ZipFileHeaderRecord<'_>, system: u32) -> (Vec<u8>, bool) {
+    let bytes = record.file_path().as_bytes();
+    let is_marked = record.flags().is_utf8();
+    let unicode = record.extra_fields().filter(|(id, _)| id.as_u16() == UNICODE_PATH);
+    let unicode = unicode.filter_map(|(_, data)| unicode_path(data, bytes)).next();
+    match unicode {
+        Some(path) if !is_marked => (path.to_vec(), false),
+        _ if is_marked || matches!(system, UNIX | MAC) || std::str::from_utf8(bytes).is_ok() => {
+            (bytes.to_vec(), false)
+        }
+        _ => (bytes.iter().copied().map(code_page_437).collect::<String>().into_bytes(), true),
+    }
+}
+
+/// The path in an extra field of Info-ZIP, if it was made for this path of the entry.
+fn unicode_path<'a>(data: &'a [u8], of: &[u8]) -> Option<&'a [u8]> {
+    let (code, path) = data.strip_prefix(&[1])?.split_first_chunk::<4>()?;
+    let is_good = u32::from_le_bytes(*code) == rawzip::crc32(of) && !path.is_empty();
+    (is_good && std::str::from_utf8(path).is_ok()).then_some(path)
+}
+
+/// A character of the code page 437. Its first half is ASCII.
+fn code_page_437(byte: u8) -> char {
+    const UPPER: [char; 128] = [
+        'Ç', 'ü', 'é', 'â', 'ä', 'à', 'å', 'ç', 'ê', 'ë', 'è', 'ï', 'î', 'ì', 'Ä', 'Å', 'É', 'æ', 'Æ', 'ô',
+        'ö', 'ò', 'û', 'ù', 'ÿ', 'Ö', 'Ü', '¢', '£', '¥', '₧', 'ƒ', 'á', 'í', 'ó', 'ú', 'ñ', 'Ñ', 'ª', 'º',
+        '¿', '⌐', '¬', '½', '¼', '¡', '«', '»', '░', '▒', '▓', '│', '┤', '╡', '╢', '╖', '╕', '╣', '║', '╗',
+        '╝', '╜', '╛', '┐', '└', '┴', '┬', '├', '─', '┼', '╞', '╟', '╚', '╔', '╩', '╦', '╠', '═', '╬', '╧',
+        '╨', '╤', '╥', '╙', '╘', '╒', '╓', '╫', '╪', '┘', '┌', '█', '▄', '▌', '▐', '▀', 'α', 'ß', 'Γ', 'π',
+        'Σ', 'σ', 'µ', 'τ', 'Φ', 'Θ', 'Ω', 'δ', '∞', 'φ', 'ε', '∩', '≡', '±', '≥', '≤', '⌠', '⌡', '÷', '≈',
+        '°', '∙', '·', '√', 'ⁿ', '²', '■', '\u{a0}',
+    ];
+    let place = usize::from(byte).checked_sub(128);
+    place.and_then(|place| UPPER.get(place).copied()).unwrap_or(char::from(byte))
 }
 
 /// The time of the last change, in seconds since 1970 UTC. Without an extra field, it is one in the
@@ -135,6 +178,25 @@ fn number(data: &[u8]) -> Option<(u32, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_code_page_of_dos_has_a_character_for_each_byte() {
+        let text: String = b"\x9aber gr\x94\xe1e.txt".iter().copied().map(code_page_437).collect();
+        assert_eq!(text, "Über größe.txt");
+        assert_eq!(code_page_437(b'~'), '~');
+        let all: std::collections::BTreeSet<char> = (0..=255).map(code_page_437).collect();
+        assert_eq!(all.len(), 256);
+    }
+
+    #[test]
+    fn a_path_in_an_extra_field_belongs_to_one_path() {
+        let field = |of: &[u8], path: &[u8]| [&[1][..], &rawzip::crc32(of).to_le_bytes(), path].concat();
+        assert_eq!(unicode_path(&field(b"x", "ü".as_bytes()), b"x"), Some("ü".as_bytes()));
+        assert_eq!(unicode_path(&field(b"y", "ü".as_bytes()), b"x"), None, "it was renamed since");
+        assert_eq!(unicode_path(&field(b"x", b"\xff"), b"x"), None);
+        assert_eq!(unicode_path(&field(b"x", b""), b"x"), None);
+        assert_eq!(unicode_path(&[2, 0, 0, 0, 0, b'a'], b"x"), None);
+    }
 
     #[test]
     fn owners_are_read() {

@@ -221,3 +221,24 @@ fn segments(repository: &Path) -> Vec<PathBuf> {
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()));
     files.collect()
 }
+
+/// borg gives an archive a new id when its name or its comment changes.
+#[test]
+fn an_archive_with_a_new_name_is_known() {
+    let Some(borg) = Borg::new("none") else { return };
+    fs::create_dir(borg.sandbox.path("home")).unwrap();
+    fs::write(borg.sandbox.path("home/a"), "content").unwrap();
+    borg.create("home-1", "2026-05-01T01:00:00", &["home"]);
+    borg.create("home-2", "2026-05-02T01:00:00", &["home"]);
+    borg.imports(&["--name", "home"]);
+    borg.ok(&["rename", &borg.archive("home-1"), "first"]);
+    for _ in 0..2 {
+        assert_eq!(borg.imports(&["--name", "home"]).trim(), "2 snapshots imported before");
+    }
+    // Another tree of the same time is another archive.
+    borg.ok(&["delete", &borg.archive("home-2")]);
+    fs::write(borg.sandbox.path("home/a"), "other content").unwrap();
+    borg.create("again-2", "2026-05-02T01:00:00", &["home"]);
+    assert!(borg.imports(&["--name", "home"]).contains("1 snapshot imported before"));
+    assert_eq!(borg.sandbox.json(["snapshots"]).len(), 3);
+}

@@ -226,3 +226,58 @@ fn packs(repository: &Path) -> Vec<PathBuf> {
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()));
     files.collect()
 }
+
+/// restic gives a snapshot a new id when its tags change, and notes the first one.
+#[test]
+fn a_snapshot_with_a_new_id_is_known() {
+    if !has_all(&PROGRAMS) {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let restic = Restic::with_repository(&sandbox);
+    fs::create_dir(sandbox.path("home")).unwrap();
+    fs::write(sandbox.path("home/a"), "content").unwrap();
+    restic.ok(&["backup", "home"]);
+    restic.imports(&[]);
+    restic.ok(&["tag", "--add", "nightly"]);
+    assert_eq!(restic.imports(&[]).trim(), "1 snapshot imported before");
+    // The second new id has the first one as its origin, and so has the id that was imported.
+    let other = Sandbox::encrypted();
+    let import = |words: &[&str]| {
+        let mut command = other.command();
+        command.env("RESTIC_PASSWORD", PASSWORD).args(["import", "restic"]).arg(restic.repository());
+        crate::sandbox::Run::new(command.args(words).output().unwrap())
+    };
+    assert_eq!(import(&[]).code, Some(0));
+    restic.ok(&["tag", "--add", "weekly"]);
+    assert_eq!(import(&["--dry-run"]).text().trim(), "1 snapshot imported before");
+    assert_eq!(import(&[]).text().trim(), "1 snapshot imported before");
+    assert_eq!(other.json(["snapshots"]).len(), 1);
+}
+
+/// The name of a series does not change when another host or path joins.
+#[test]
+fn a_series_goes_on_whatever_joins() {
+    if !has_all(&PROGRAMS) {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let restic = Restic::with_repository(&sandbox);
+    fs::create_dir(sandbox.path("home")).unwrap();
+    fs::write(sandbox.path("home/a"), "content").unwrap();
+    restic.ok(&["backup", "--host", "one", "home"]);
+    restic.imports(&[]);
+    restic.ok(&["backup", "--host", "two", "home"]);
+    fs::write(sandbox.path("home/b"), "content").unwrap();
+    restic.ok(&["backup", "--host", "one", "home"]);
+    restic.imports(&[]);
+    let series: Vec<_> = sandbox
+        .json(["snapshots"])
+        .iter()
+        .map(|one| (one["host"].as_str().unwrap().to_owned(), one["name"].as_str().unwrap().to_owned()))
+        .collect();
+    let of =
+        |host: &str| series.iter().filter(|one| one.0 == host).map(|one| one.1.clone()).collect::<Vec<_>>();
+    assert_eq!(of("one"), ["home", "home"]);
+    assert_eq!(of("two"), ["two-home"]);
+}

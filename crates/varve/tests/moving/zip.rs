@@ -101,3 +101,104 @@ fn damaged_and_encrypted_entries_are_named() {
     let told = sandbox.fails(1, ["import", "zip", "cut.zip", "--by-mtime"]);
     assert!(told.contains("cut short"), "{told}");
 }
+
+/// A zip file of stored entries: path, extra field, attributes of Unix, content.
+fn zip_of(entries: &[(&[u8], &[u8], u16, &[u8])]) -> Vec<u8> {
+    let (mut bytes, mut directory) = (Vec::new(), Vec::new());
+    for (path, extra, mode, content) in entries {
+        let system = if *mode == 0 { 0_u16 } else { 3 };
+        let number = |value: usize| u32::try_from(value).unwrap().to_le_bytes();
+        let short = |value: usize| u16::try_from(value).unwrap().to_le_bytes();
+        // The version, flags, the method, and a time of 2026-05-01.
+        let common = [
+            &[20, 0, 0, 0, 0, 0, 0, 0, 0xa1, 0x5c][..],
+            &crc32(content).to_le_bytes(),
+            &number(content.len()),
+            &number(content.len()),
+            &short(path.len()),
+            &short(extra.len()),
+        ]
+        .concat();
+        let place = number(bytes.len());
+        bytes.extend([&b"PK\x03\x04"[..], &common, path, extra, content].concat());
+        let made_by = (system << 8 | 20).to_le_bytes();
+        let attributes = (u32::from(*mode) << 16).to_le_bytes();
+        let tail = [&[0; 6][..], &attributes, &place].concat();
+        directory.extend([&b"PK\x01\x02"[..], &made_by, &common, &tail, path, extra].concat());
+    }
+    let count = u16::try_from(entries.len()).unwrap().to_le_bytes();
+    let sizes = [directory.len(), bytes.len()].map(|size| u32::try_from(size).unwrap().to_le_bytes());
+    let end = [&b"PK\x05\x06"[..], &[0; 4], &count, &count, &sizes.concat(), &[0; 2]].concat();
+    [bytes, directory, end].concat()
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |code, byte| {
+        (0..8).fold(code ^ u32::from(*byte), |code, _| code >> 1 ^ (0xedb8_8320 & (code & 1).wrapping_neg()))
+    })
+}
+
+fn import(entries: &[(&[u8], &[u8], u16, &[u8])]) -> (Sandbox, crate::sandbox::Run) {
+    let sandbox = Sandbox::encrypted();
+    fs::write(sandbox.path("x-2026-05-01.zip"), zip_of(entries)).unwrap();
+    let run = sandbox.run(["import", "zip", "x-2026-05-01.zip", "--name", "x"]);
+    sandbox.ok(["verify", "--data"]);
+    sandbox.ok(["gc"]);
+    (sandbox, run)
+}
+
+#[test]
+fn names_of_windows_are_read_in_their_code_page() {
+    let unicode = |of: &[u8]| {
+        let path = "\u{141}\u{f3}d\u{17a}.txt".as_bytes();
+        let data = [&[1][..], &crc32(of).to_le_bytes(), path].concat();
+        [&[0x75, 0x70, u8::try_from(data.len()).unwrap(), 0][..], &data].concat()
+    };
+    let (sandbox, run) = import(&[
+        (b"\x9aber gr\x94\xe1e.txt", b"", 0, b"one"),
+        ("\u{fc}ml.txt".as_bytes(), b"", 0, b"two"),
+        (b"L\xa2d?.txt", &unicode(b"L\xa2d?.txt"), 0, b"three"),
+        // The extra field is of a name before.
+        (b"renamed.txt", &unicode(b"other"), 0, b"four"),
+        (b"of Unix \xff", b"", 0o100_644, b"five"),
+    ]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(run.stderr.matches("code page 437").count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("1 name without"), "{}", run.stderr);
+    let of_unix = OsStr::from_bytes(b"x:of Unix \xff");
+    let names =
+        ["x:\u{dc}ber gr\u{f6}\u{df}e.txt", "x:\u{fc}ml.txt", "x:\u{141}\u{f3}d\u{17a}.txt", "x:renamed.txt"];
+    for (name, content) in
+        names.map(OsStr::new).into_iter().chain([of_unix]).zip(["one", "two", "three", "four", "five"])
+    {
+        let cat = sandbox.command().arg("cat").arg(name).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&cat.stdout), content, "{name:?}");
+    }
+}
+
+#[test]
+fn every_entry_that_is_left_out_is_named() {
+    let link = 0o120_777;
+    let (sandbox, run) = import(&[
+        (b"a", b"", 0o100_644, b"first"),
+        (b"link", b"", link, b"to\0nowhere"),
+        (b"long", b"", link, &b"l".repeat(4096)),
+        (b"twice", b"", 0o100_644, b"one"),
+        (b"twice", b"", 0o100_644, b"two"),
+        (b"folder/inside", b"", 0o100_644, b"inside"),
+        (b"folder", b"", 0o100_644, b"no folder"),
+        (b"z", b"", 0o100_644, b"last"),
+    ]);
+    assert_eq!(run.code, Some(3));
+    for told in [
+        "link: the target of the symbolic link has a zero byte",
+        "long: its target has 4096 bytes",
+        "twice: the archive has another entry of this name before it",
+        "folder/inside: a later entry of the archive is in place of its folder",
+    ] {
+        assert!(run.stderr.contains(told), "{told}: {}", run.stderr);
+    }
+    for (name, content) in [("a", "first"), ("twice", "one"), ("z", "last")] {
+        assert_eq!(sandbox.run(["cat", &format!("x:{name}")]).stdout, content.as_bytes());
+    }
+}

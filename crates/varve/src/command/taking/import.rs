@@ -1,10 +1,11 @@
 //! `varve import`: snapshots of other programs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::folder::{ArchiveFolderError, Watch};
-use varve_archive::{Problem, TakeError};
+use varve_archive::{Archive, Problem, TakeError};
 use varve_import::borg::{BorgArchive, BorgError, BorgFilter, BorgProgram, BorgRestore, OpenBorgError};
 use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter, ResticFolder};
 use varve_import::tar::TarArchive;
@@ -36,6 +37,7 @@ use crate::{complaint, moment, say, show};
 const NAME_IT: &str = "give another name with --name";
 const GIVE_A_TIME: &str = "give the time with --time, or take the modification time with --by-mtime";
 const INSTALL_BORG: &str = "install borg 1, such as the package borgbackup: it reads its repositories itself";
+const CHANGED_CLOCKS: &str = "when clocks are set forward, an hour of the night does not exist: with TZ=UTC before the command, each name has a time of its own";
 const BY_MTIME: &str = "--by-mtime takes the modification times of the folders, which rsnapshot sets";
 
 pub fn run(invocation: &Invocation, args: &ImportArgs) -> Result<CommandOutcome> {
@@ -132,6 +134,9 @@ fn link_trees(invocation: &Invocation, args: &ImportLinkTreesArgs) -> Result<Com
     let host = varve_session::snapshot_host();
     let trees = LinkTrees::open("rsnapshot", &args.folder, times, &host).map_err(|error| match error {
         error @ OpenLinkTreesError::NoDate { .. } => Hinted::new(error, BY_MTIME).into(),
+        error @ OpenLinkTreesError::SameTime { .. } if !args.by_mtime => {
+            Hinted::new(error, CHANGED_CLOCKS).into()
+        }
         error => anyhow::Error::from(error),
     })?;
     for skipped in trees.skipped() {
@@ -182,6 +187,13 @@ fn zip(invocation: &Invocation, args: &ImportZipArgs) -> Result<CommandOutcome> 
     })?;
     // unzip takes a name that begins with `-` for an option.
     let file = args.file.canonicalize().with_context(|| format!("{} cannot be read", args.file.display()))?;
+    if let Some((count, first)) = archive.dos_names() {
+        remark!(
+            "varve: {} without the mark of UTF-8 read in the code page 437 of DOS, as the format says, such as {}",
+            show::count(count, "name"),
+            show::name(&first)
+        );
+    }
     let own = UnzipProgram { file, time: time_of(&archive) };
     import(invocation, &args.imported, &archive, Some(&own))
 }
@@ -204,21 +216,24 @@ fn import(
                 .into()
         ));
     }
-    let names = series_names(foreign.snapshots());
-    if args.name.is_some() && names.len() > 1 {
-        let text = format!(
-            "--name names one source, but there are {}: choose one, or leave --name out",
-            names.len()
-        );
+    let source_count = series_names(foreign.snapshots(), &BTreeMap::new()).len();
+    if args.name.is_some() && source_count > 1 {
+        let text =
+            format!("--name names one source, but there are {source_count}: choose one, or leave --name out");
         bail!(UsageError(text));
     }
-    let name_of = |snapshot: &ForeignSnapshot| {
-        let made = names.get(&(snapshot.host.clone(), snapshot.source.clone()));
-        args.name.clone().or_else(|| made.cloned()).unwrap_or_else(|| "files".into())
+    let mut importer = Importer::new(foreign);
+    let names = |archive: &Archive, importer: &Importer<'_>| {
+        let names = series_names(foreign.snapshots(), &importer.known_series(archive));
+        move |snapshot: &ForeignSnapshot| {
+            let made = names.get(&(snapshot.host.clone(), snapshot.source.clone()));
+            args.name.clone().or_else(|| made.cloned()).unwrap_or_else(|| "files".into())
+        }
     };
     if args.dry_run {
         let archive = invocation.session.check()?;
-        let plan = Importer::new(foreign).plan(&archive, &|_| true);
+        let plan = importer.plan(&archive, &|_| true);
+        let name_of = names(&archive, &importer);
         for snapshot in plan.places.iter().filter_map(|place| foreign.snapshots().get(*place)) {
             print_planned(invocation, snapshot, &name_of(snapshot));
         }
@@ -226,8 +241,9 @@ fn import(
         return Ok(CommandOutcome::Done);
     }
     let mut archive = invocation.session.write()?;
-    let mut importer = Importer::new(foreign);
     let plan = importer.plan(&archive, &|_| true);
+    importer.note_renamed(&mut archive);
+    let name_of = names(&archive, &importer);
     let mut outcome = CommandOutcome::Done;
     for place in plan.places {
         let Some(snapshot) = foreign.snapshots().get(place) else { continue };

@@ -1,5 +1,6 @@
 //! `varve import qcow2`: the images of a chain, each as a snapshot of one disk.
 
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ struct ChainImage {
 pub fn run(invocation: &Invocation, args: &ImportImagesArgs) -> Result<CommandOutcome> {
     let images = images(args)?;
     let snapshots: Vec<ForeignSnapshot> = images.iter().map(|image| image.snapshot.clone()).collect();
-    let made = series_names(&snapshots).into_values().next();
+    let made = series_names(&snapshots, &BTreeMap::new()).into_values().next();
     let name = args.imported.name.clone().or(made).unwrap_or_else(|| "disk".into());
     if args.imported.dry_run {
         let archive = invocation.session.check()?;
@@ -141,7 +142,14 @@ fn images(args: &ImportImagesArgs) -> Result<Vec<ChainImage>> {
             );
         }
         let source = base.as_os_str().as_bytes().to_vec();
-        let snapshot = ForeignSnapshot { id, time, host: host.clone(), source, tags: Vec::new() };
+        let snapshot = ForeignSnapshot {
+            id,
+            earlier_ids: Vec::new(),
+            time,
+            host: host.clone(),
+            source,
+            tags: Vec::new(),
+        };
         images.push(ChainImage { path, format, snapshot });
     }
     Ok(images)
