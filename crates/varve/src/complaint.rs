@@ -1,5 +1,6 @@
 //! Prints failures: the event, its causes, and a hint what to do next.
 
+use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Error;
@@ -69,8 +70,19 @@ pub fn report_problem(problem: &varve_archive::Problem) {
 /// Formats a problem with one file.
 fn problem(problem: &varve_archive::Problem) -> String {
     let path = show::name(problem.path.as_os_str().as_bytes());
-    let path = if path.is_empty() { "." } else { &path };
+    let path = if path.is_empty() { "." } else { &shortened(&path) };
     format!("{path}: {}", indented(&with_causes(problem.error.as_ref())))
+}
+
+/// Leaves out the middle of a path that would fill the screen. JSON has the whole path.
+fn shortened(path: &str) -> Cow<'_, str> {
+    const BYTES_MAX: usize = 1000;
+    if path.len() <= BYTES_MAX {
+        return path.into();
+    }
+    let start = path.floor_char_boundary(BYTES_MAX / 2);
+    let end = path.ceil_char_boundary(path.len() - BYTES_MAX / 2);
+    format!("{}[{} bytes]{}", &path[..start], end - start, &path[end..]).into()
 }
 
 /// Formats an error message, which may contain foreign text. Continuation lines are indented, so

@@ -462,7 +462,6 @@ impl TreeTaker<'_> {
     /// Brings the fields of a node that comes from outside into the form of a record, and reports
     /// what is lost. Returns false if the node is left out.
     fn tidy(&mut self, node: &mut Node) -> bool {
-        let path = self.path_of(&node.name);
         node.mode &= MODE_MASK;
         let xattr_count = node.xattrs.len();
         node.xattrs.retain(|xattr| !xattr.name.is_empty() && !xattr.name.contains(&0));
@@ -470,7 +469,7 @@ impl TreeTaker<'_> {
         node.xattrs.dedup_by(|next, one| next.name == one.name);
         let count = xattr_count - node.xattrs.len();
         if count > 0 {
-            self.lose(&path, StepError::Xattrs { count }.into());
+            self.lose(&self.path_of(&node.name), StepError::Xattrs { count }.into());
         }
         if node.kind != NodeKind::SymbolicLink {
             node.target.clear();
@@ -479,13 +478,13 @@ impl TreeTaker<'_> {
             node.size = 0;
         }
         if node.target.len() > TARGET_BYTES_MAX {
-            self.lose(&path, StepError::LongTarget { bytes: node.target.len() }.into());
+            self.lose(&self.path_of(&node.name), StepError::LongTarget { bytes: node.target.len() }.into());
             return false;
         }
         let xattr_bytes = |xattr: &varve_image::Xattr| xattr.name.len().saturating_add(xattr.value.len());
         let bytes = node.xattrs.iter().map(xattr_bytes).fold(node.name.len(), usize::saturating_add);
         if bytes > NODE_BYTES_MAX {
-            self.lose(&path, StepError::Large.into());
+            self.lose(&self.path_of(&node.name), StepError::Large.into());
             return false;
         }
         true
