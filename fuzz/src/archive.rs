@@ -1,8 +1,8 @@
 //! Structures that the archive keeps in blocks: nodes, lists of nodes, snapshots, the catalog.
 
 use varve_archive::{
-    Catalog, FieldWriter, Growth, LeftOutRecord, Node, NodeKind, NodeList, Snapshot, SnapshotContent,
-    SnapshotId, UnknownFields, frame,
+    Catalog, FieldWriter, Growth, LeftOutRecord, Node, NodeKind, NodeList, NodeListWriter, Snapshot,
+    SnapshotContent, SnapshotId, UnknownFields, frame,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
 use varve_image::Xattr;
@@ -39,6 +39,10 @@ pub fn node(bytes: &[u8]) {
         assert!(!matches!(node.name.as_slice(), b"." | b".."));
         let again = if node.name.is_empty() { Node::decode_root } else { Node::decode };
         assert_eq!(again(&node.encode(), SCORE_BYTES).expect("what was decoded can be encoded"), node);
+        if !node.name.is_empty() {
+            let store = MemoryBlockStore::new();
+            NodeListWriter::new(&store).push(&node).expect("a list takes what its reader takes");
+        }
     }
 }
 

@@ -78,8 +78,9 @@ pub fn restic_tree(bytes: &[u8]) {
         drop(unquote(text));
     }
     let Ok(nodes) = parse_tree(bytes) else { return };
-    assert!(nodes.is_sorted_by(|one, next| one.node.name < next.node.name), "names are sorted and unique");
-    for node in nodes.iter().filter(|node| node.problem.is_none()) {
+    let good: Vec<_> = nodes.iter().filter(|node| node.problem.is_none()).collect();
+    assert!(good.is_sorted_by(|one, next| one.node.name < next.node.name), "names are sorted and unique");
+    for node in good {
         let name = &node.node.name;
         assert!(
             !name.is_empty() && !name.contains(&b'/') && !name.contains(&0),
@@ -118,7 +119,12 @@ pub fn tar_archive(bytes: &[u8]) {
 }
 
 fn read_tar(bytes: &[u8]) {
-    let mut entries = TarEntries::new(bytes);
+    read_entries(TarEntries::new(bytes));
+    // A name that claims to be longer than the file is passed over.
+    read_entries(TarEntries::new(bytes).of_length(bytes.len() as u64));
+}
+
+fn read_entries(mut entries: TarEntries<&[u8]>) {
     let mut steps = 0;
     while let Ok(Some(entry)) = entries.next_entry() {
         let mut size = 0_u64;
@@ -185,7 +191,12 @@ pub fn tar_archive_seeds() -> Vec<Vec<u8>> {
     gnu[386..410].copy_from_slice(b"00000000010\x0000000000005\0");
     gnu[483..495].copy_from_slice(b"00000000100\0");
     sign_header(&mut gnu);
-    vec![plain.concat(), long.concat(), sparse.concat(), [gnu, padded(b"bytes")].concat()]
+    let mut lying = header("././@LongLink", b'L', 0);
+    lying[124..136].copy_from_slice(b"\x80\0\0\0\0\0\x01\0\0\0\0\0");
+    sign_header(&mut lying);
+    let pax = b"13 size=-1\n\n30 mtime=9999999999999999999999\n";
+    let wrong = [lying, header("x", b'x', pax.len()), padded(pax), header("a", b'0', 5), padded(b"hallo")];
+    vec![plain.concat(), long.concat(), sparse.concat(), [gnu, padded(b"bytes")].concat(), wrong.concat()]
 }
 
 /// The bytes that a zip file may decompress to while a target reads it.
@@ -196,6 +207,10 @@ pub fn zip_archive(bytes: &[u8]) {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     file.write_all(bytes).expect("a temporary file");
     let Ok(zip) = ZipFile::open(file.path(), Some(Timestamp(0)), false, "host") else { return };
+    assert!(
+        zip.dos_names().is_none_or(|(_, first)| std::str::from_utf8(&first).is_ok()),
+        "it was read as text"
+    );
     let Ok(mut tree) = zip.tree(0) else { return };
     let (mut depth, mut plain_bytes) = (0_u64, 0_u64);
     while let Ok(Some(step)) = tree.next(None) {
