@@ -48,6 +48,7 @@ pub use parity::{
 pub use reading::delta_bases::{BaseError, DeltaBases};
 pub use reading::file_part::FilePart;
 pub use reading::log::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError};
+pub use reading::steady_arena::ArenaFile;
 pub use reading::whole_arena::WholeArena;
 pub use reading::window::{ArenaWindow, ClumpMap};
 pub use records::clump::{BaseBlock, ClumpBytes, ClumpDraft, FrameBytes, Framing, NamedBlock, PackedClump};

@@ -21,6 +21,8 @@ use crate::cache::{CacheBytes, FixedHasher, weighted_cache};
 
 /// The most arenas whose keys are cached.
 const ARENAS_MAX: u64 = 4096;
+/// The most times that an arena is read because it was replaced meanwhile.
+const READS_MAX: usize = 16;
 /// The most memory for the places of clumps in by-value stores.
 const PLACES_BYTES_MAX: u64 = 16 << 20;
 
@@ -142,16 +144,34 @@ impl Directory {
         self.arenas.get_or_insert_with(&id, || self.log.open_arena(id).map(Arc::new))
     }
 
-    /// Reads the header of an arena again, after a part of the arena could not be read. Returns
-    /// true if the header differs from the cached one. The cached header was then read from an
-    /// earlier state of the disk, and nothing of the arena can be read with it.
+    /// Reads the header of an arena again, after a part of the arena could not be read. If it
+    /// differs from the cached one, drops everything that is cached of the arena, and returns true:
+    /// the arena was replaced, or its header was read from an earlier state of the disk.
     pub(crate) fn has_other_header(&self, id: ArenaId) -> bool {
+        let Some(known) = self.arenas.get(&id) else { return false };
         let Ok(now) = self.log.open_arena(id) else { return false };
-        let is_other = self.arenas.get(&id).is_some_and(|known| known.header() != now.header());
+        let is_other = known.header() != now.header();
         if is_other {
+            self.forget(id);
             self.arenas.insert(id, Arc::new(now));
         }
         is_other
+    }
+
+    /// Calls `read`, which reads an arena through these caches. If it meets damage because another
+    /// process has replaced the arena since they were filled, calls it again.
+    pub(crate) fn read<T>(
+        &self,
+        id: ArenaId,
+        mut read: impl FnMut() -> Result<T, ReadLogError>,
+    ) -> Result<T, ReadLogError> {
+        for _ in 1..READS_MAX {
+            match read() {
+                Err(error) if error.is_damage() && self.has_other_header(id) => {}
+                other => return other,
+            }
+        }
+        read()
     }
 
     /// Adds a page of an arena that has no seal.
@@ -208,7 +228,7 @@ impl Directory {
         name: &BlockName,
     ) -> Result<Option<PageBlock>, ReadLogError> {
         let (arena, granule) = self.log.config().map.locate(address);
-        let Some(page) = self.page(arena, granule)? else { return Ok(None) };
+        let Some(page) = self.read(arena, || self.page(arena, granule))? else { return Ok(None) };
         Ok(page.find(granule, name))
     }
 
@@ -222,7 +242,7 @@ impl Directory {
         name: &BlockName,
     ) -> Result<Option<ClumpPlace>, ReadLogError> {
         let (arena, granule) = self.log.config().map.locate(address);
-        let Some(page) = self.page(arena, granule)? else { return Ok(None) };
+        let Some(page) = self.read(arena, || self.page(arena, granule))? else { return Ok(None) };
         let clumps = page.clumps();
         let clump = clumps.get(clumps.partition_point(|clump| clump.granule < granule));
         let clump = clump.filter(|clump| clump.granule == granule && page.find(granule, name).is_some());
@@ -299,22 +319,28 @@ impl Directory {
         found
     }
 
+    /// Calls `take` with all pages of the log; with those of an arena twice, if it is replaced
+    /// meanwhile. Skips unreadable pages.
     fn each_page(&self, mut take: impl FnMut(ArenaId, &DirectoryPage)) {
         for id in self.log.arenas().unwrap_or_default() {
-            let Ok((arena, rows)) = self.arena(id).and_then(|arena| Ok((arena, self.all_rows(id)?))) else {
-                continue;
-            };
-            for row in rows.iter() {
-                // Pages are not added to the cache, since the pages in it are more likely to be
-                // needed.
-                let known = self
-                    .pages
-                    .get(&page_key(id, row))
-                    .map_or_else(|| self.log.read_page(&arena, row).map(Arc::new), Ok);
-                if let Ok(page) = known {
-                    take(id, &page);
+            // Damage is reported to the caller that requests a block there.
+            drop(self.read(id, || {
+                let (arena, rows) = (self.arena(id)?, self.all_rows(id)?);
+                let mut failed = None;
+                for row in rows.iter() {
+                    // Pages are not added to the cache, since the pages in it are more likely to be
+                    // needed.
+                    let known = self
+                        .pages
+                        .get(&page_key(id, row))
+                        .map_or_else(|| self.log.read_page(&arena, row).map(Arc::new), Ok);
+                    match known {
+                        Ok(page) => take(id, &page),
+                        Err(error) => failed = Some(error),
+                    }
                 }
-            }
+                failed.map_or(Ok(()), Err)
+            }));
         }
     }
 
@@ -327,19 +353,20 @@ impl Directory {
     pub(crate) fn places_of(&self, score: &Score) -> Result<Vec<LogAddress>, ReadLogError> {
         let Some(name) = PlacedName::of(score) else { return Ok(Vec::new()) };
         let id = ArenaId(name.clump.arena.into());
-        let rows = match self.all_rows(id) {
-            Ok(rows) => rows,
+        let find = || {
+            let rows = self.all_rows(id)?;
+            match self.places.get(&id).filter(|known| known.is_of(&rows)) {
+                Some(known) => Ok(known.find(&name.clump)),
+                None => self.read_places(id, &rows, &name.clump),
+            }
+        };
+        let granules = match self.read(id, find) {
             // Either the name is that of another store's block, or the arena is gone. The latter is
             // reported when the index leads there.
             Err(ReadLogError::Storage { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Ok(Vec::new());
             }
-            Err(error) => return Err(error),
-        };
-        let known = self.places.get(&id).filter(|known| known.is_of(&rows));
-        let granules = match known {
-            Some(known) => known.find(&name.clump),
-            None => self.read_places(id, &rows, &name.clump)?,
+            other => other?,
         };
         let map = self.log.config().map;
         Ok(granules.into_iter().filter_map(|granule| map.address(id, granule)).collect())
@@ -394,7 +421,7 @@ impl Directory {
         prefix: &[u8],
     ) -> Result<Vec<PageBlock>, ReadLogError> {
         let (arena, granule) = self.log.config().map.locate(address);
-        let page = self.page(arena, granule)?;
+        let page = self.read(arena, || self.page(arena, granule))?;
         Ok(page.map(|page| page.blocks_like(granule, prefix).collect()).unwrap_or_default())
     }
 
@@ -428,7 +455,7 @@ impl Directory {
         &self,
         id: ArenaId,
     ) -> Result<impl Iterator<Item = Result<Arc<DirectoryPage>, ReadLogError>>, ReadLogError> {
-        let rows = self.all_rows(id)?;
+        let rows = self.read(id, || self.all_rows(id))?;
         Ok((0..rows.len()).map(move |number| self.load(id, &rows[number])))
     }
 
@@ -443,12 +470,14 @@ impl Directory {
     /// # Errors
     /// [`ReadLogError`] when the arena or such a page cannot be read.
     pub(crate) fn last_named_page(&self, id: ArenaId) -> Result<Option<[u8; 16]>, ReadLogError> {
-        for row in self.all_rows(id)?.iter().rev() {
-            if self.load(id, row)?.block_count() > 0 {
-                return Ok(Some(row.code));
+        self.read(id, || {
+            for row in self.all_rows(id)?.iter().rev() {
+                if self.load(id, row)?.block_count() > 0 {
+                    return Ok(Some(row.code));
+                }
             }
-        }
-        Ok(None)
+            Ok(None)
+        })
     }
 
     /// Returns the page that names the clump at `granule`: the first page after it.
@@ -480,7 +509,10 @@ impl Directory {
             // The arena has lost its seal, or it has just been begun. It may get more pages and a
             // seal, so this list is not cached.
             ArenaState::Unsealed => {
-                Ok(self.log.scan(&arena)?.pages.into_iter().map(|(row, _)| row).collect())
+                let mut found = self.log.scan(&arena)?;
+                // The next writer cuts off the durable marks at the end.
+                found.drop_mark();
+                Ok(found.pages.into_iter().map(|(row, _)| row).collect())
             }
         }
     }

@@ -40,6 +40,7 @@ use crate::saved_index::Coverage;
 use crate::vault::Vault;
 use candidate_counts::CandidateCounters;
 use catalogs::Catalogs;
+use changed_arenas::ChangedArenas;
 use log_notes::LogNotes;
 use read_ahead::LookupReadAhead;
 
@@ -67,8 +68,7 @@ pub(crate) struct Finder {
     believed: Mutex<Seals>,
     /// The uids of the arenas whose pages were read since.
     taken: Mutex<BTreeMap<ArenaId, [u8; 16]>>,
-    /// The number of arenas that were found to be replaced because a block was not where it was.
-    changed_count: AtomicU64,
+    changed: Mutex<ChangedArenas>,
 }
 
 impl Finder {
@@ -88,7 +88,7 @@ impl Finder {
             notes: LogNotes::new(coverage.notes.clone()),
             believed: Mutex::new(coverage.sealed.clone()),
             taken: Mutex::default(),
-            changed_count: AtomicU64::new(0),
+            changed: Mutex::default(),
         }
     }
 

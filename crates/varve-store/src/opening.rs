@@ -26,14 +26,14 @@ pub(crate) use load_index::load_index;
 pub use never_begun::NeverBegun;
 pub use unsealed_scans::UnsealedScans;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use varve_log::{Appender, ArenaId, OpenedArena};
+use varve_log::{Appender, ArenaId, Granule, OpenedArena, ReadLogError};
 
 use crate::finder::Finder;
 use crate::saved_index::{Coverage, CoveredPart};
-use crate::tail::{FollowedLog, UnreadPlaces};
+use crate::tail::{FollowedLog, GrowingArena, UnreadPlaces};
 use crate::vault::{OpenStoreError, Vault};
 use sealed_arenas::UnsealedArenas;
 
@@ -54,6 +54,10 @@ pub(crate) struct Opening<'a> {
     unread: UnreadPlaces,
     /// The newest arena with damaged pages.
     newest_damaged: Option<ArenaId>,
+    /// The arenas that another process has replaced while their pages were read.
+    replaced: BTreeSet<ArenaId>,
+    /// True if no other process can change the log.
+    is_writer: bool,
 }
 
 /// The result of an opening.
@@ -66,8 +70,14 @@ pub(crate) struct OpenedLog {
 }
 
 impl<'a> Opening<'a> {
-    pub(crate) fn new(vault: &'a Vault, finder: &'a Finder, scans: UnsealedScans<'a>) -> Self {
-        Self { vault, finder, scans, unread: UnreadPlaces::default(), newest_damaged: None }
+    pub(crate) fn new(
+        vault: &'a Vault,
+        finder: &'a Finder,
+        scans: UnsealedScans<'a>,
+        is_writer: bool,
+    ) -> Self {
+        let (unread, replaced) = (UnreadPlaces::default(), BTreeSet::new());
+        Self { vault, finder, scans, unread, newest_damaged: None, replaced, is_writer }
     }
 
     /// Reads the part of the log that the checkpoint does not cover. For a writer, also prepares
@@ -75,11 +85,10 @@ impl<'a> Opening<'a> {
     pub(crate) fn catch_up(
         mut self,
         mut coverage: Coverage,
-        is_writer: bool,
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<OpenedLog, OpenStoreError> {
         let log = self.vault.log();
-        if is_writer {
+        if self.is_writer {
             log.remove_never_begun()?;
         }
         let ids = log.arenas()?;
@@ -88,33 +97,52 @@ impl<'a> Opening<'a> {
             to_read.reverse();
         }
         let left = self.read_sealed(&to_read, &coverage.part, &mut coverage.sealed, progress)?;
-        let (followed, appender) = if is_writer {
+        let (followed, appender) = if self.is_writer {
             (FollowedLog::default(), Some(self.take_log_end(&ids, left, coverage)?))
         } else {
-            let followed = FollowedLog::new(&coverage.sealed);
             let UnsealedArenas { unsealed, .. } = left;
-            self.read_unsealed(unsealed, &coverage.part)?;
-            (followed, None)
+            let growing = self.read_unsealed(unsealed, &coverage.part)?;
+            (FollowedLog::new(&coverage.sealed, growing), None)
         };
         Ok(OpenedLog { unread: self.unread, followed, appender })
     }
 
-    /// Reads the pages of arenas without a seal, and leaves the arenas as they are.
+    /// Reads the pages of arenas without a seal, and leaves the arenas as they are. Returns the
+    /// positions in them from which a reader follows a writer.
     fn read_unsealed(
         &mut self,
         unsealed: Vec<Arc<OpenedArena>>,
         covered: &BTreeMap<ArenaId, CoveredPart>,
-    ) -> Result<(), OpenStoreError> {
+    ) -> Result<BTreeMap<ArenaId, GrowingArena>, OpenStoreError> {
+        let mut growing = BTreeMap::new();
         for arena in unsealed {
+            let id = arena.id();
             let mut found = self.scans.take(&arena)?;
-            self.unread.note_scan(arena.id(), &found);
-            if found.gap.is_some() || found.hidden.is_some() {
-                self.note_damaged(arena.id());
+            let is_followed =
+                |error: &ReadLogError| error.is_damage() && self.vault.log().is_replaced(&arena);
+            match self.finder.leave_out_lost_roots(&arena, &mut found) {
+                Err(error) if is_followed(&error) => continue,
+                other => other?,
             }
-            self.finder.leave_out_lost_roots(&arena, &mut found)?;
-            self.finder.take_in(&arena, &found, covered.get(&arena.id()).map(|part| part.end))?;
+            // It was sealed and replaced meanwhile. The reader follows that.
+            if !self.is_writer && self.vault.log().is_replaced(&arena) {
+                continue;
+            }
+            // A writer may have appended to the arena since.
+            let file_bytes = found.log_bytes;
+            if !self.is_writer {
+                // The next writer cuts off the durable marks at the end.
+                found.drop_mark();
+            }
+            self.unread.note_scan(id, &found);
+            if found.gap.is_some() || found.hidden.is_some() {
+                self.note_damaged(id);
+            }
+            self.finder.take_in(&arena, &found, covered.get(&id).map(|part| part.end))?;
+            let taken = found.pages.last().map_or(Granule::default(), |(row, _)| row.after());
+            growing.insert(id, GrowingArena { file_bytes, taken });
         }
-        Ok(())
+        Ok(growing)
     }
 
     /// Records that not all pages of an arena can be read.

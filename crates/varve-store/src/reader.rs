@@ -17,6 +17,7 @@ mod search;
 mod whole_blocks;
 
 pub(crate) use lost_blocks::LostBlocks;
+pub(crate) use search::LossNotes;
 pub(crate) use whole_blocks::WholeBlocks;
 
 use std::collections::BTreeSet;

@@ -7,7 +7,7 @@ pub use open::StoreAccess;
 pub use stats::StoreStats;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, PutHints, Score, SyncError};
@@ -24,7 +24,7 @@ use crate::directory::ClumpPlace;
 use crate::drafts::Drafts;
 use crate::finder::{CandidateCounts, Finder, SaveCheckpointError};
 use crate::intake::{CloseError, Intake, PutResult};
-use crate::reader::{Reader, WholeBlocks};
+use crate::reader::{LossNotes, Reader, WholeBlocks};
 use crate::role::Role;
 use crate::saved_index::{IndexPlace, index_places};
 use crate::tail::{Tail, WithheldError};
@@ -385,28 +385,86 @@ impl Store {
     }
 }
 
+/// The part of what was searched that was not found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missed {
+    Nothing,
+    /// No place is known for some of it.
+    Absent,
+    /// Some of it could not be read.
+    Damaged,
+}
+
+/// The most searches for a block that other processes move all the time.
+const SEARCHES_MAX: usize = 16;
+
 impl Store {
-    /// Gets blocks. A reader looks again for those that a collector has moved meanwhile.
-    fn get_blocks(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+    /// Searches for something. If a reader misses it, follows the writers of other processes, and
+    /// searches again if there was anything new: a collector may have moved it meanwhile. Something
+    /// damaged is searched again in any case. It is damaged if two searches in a row say so, and
+    /// nothing was new between them. Only the second one records losses.
+    fn until_settled<T>(&self, search: impl Fn(LossNotes) -> T, missed: impl Fn(&T) -> Missed) -> T {
         if self.is_open_to_write() {
-            return self.reader.get_blocks(names);
+            return search(LossNotes::Final);
         }
-        let follow_count = self.tail.follow_count();
-        let mut got = self.reader.get_blocks(names);
-        let missed: Vec<usize> = (0..got.len()).filter(|number| got[*number].is_err()).collect();
-        if !missed.is_empty() && self.tail.follow_moved(follow_count) {
-            let names: Vec<BlockName> = missed.iter().map(|number| names[*number]).collect();
-            for (number, again) in missed.into_iter().zip(self.reader.get_blocks(&names)) {
-                got[number] = again;
+        let mut notes = LossNotes::LookAgain;
+        for _ in 1..SEARCHES_MAX {
+            let news_before = self.tail.news_count();
+            let found = search(notes);
+            let missed = missed(&found);
+            let is_over = match missed {
+                Missed::Nothing => true,
+                _ if self.tail.look_again(news_before, missed == Missed::Damaged) => {
+                    notes = LossNotes::LookAgain;
+                    false
+                }
+                Missed::Absent => true,
+                Missed::Damaged => std::mem::replace(&mut notes, LossNotes::Final) == LossNotes::Final,
+            };
+            if is_over {
+                return found;
             }
         }
-        got
+        search(LossNotes::Final)
+    }
+
+    fn get_blocks(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        // Blocks that were found are not read again.
+        let found: Vec<OnceLock<Bytes>> = names.iter().map(|_| OnceLock::new()).collect();
+        let search = |notes| {
+            let missed: Vec<_> = (0..names.len()).filter(|number| found[*number].get().is_none()).collect();
+            let wanted: Vec<_> = missed.iter().map(|number| names[*number]).collect();
+            let mut errors = Vec::new();
+            for (number, got) in missed.into_iter().zip(self.reader.get_blocks(&wanted, notes)) {
+                match got {
+                    Ok(bytes) => drop(found[number].set(bytes)),
+                    Err(error) => errors.push(error),
+                }
+            }
+            errors
+        };
+        let missed = |errors: &Vec<GetError>| match errors
+            .iter()
+            .any(|error| !matches!(error, GetError::NotFound { .. }))
+        {
+            true => Missed::Damaged,
+            false if errors.is_empty() => Missed::Nothing,
+            false => Missed::Absent,
+        };
+        let mut errors = self.until_settled(search, missed).into_iter();
+        let mut missing = |name: &BlockName| errors.next().unwrap_or(GetError::NotFound { name: *name });
+        found
+            .into_iter()
+            .zip(names)
+            .map(|(found, name)| found.into_inner().ok_or_else(|| missing(name)))
+            .collect()
     }
 }
 
 impl DeltaBases for Store {
     fn base(&self, score: &Score) -> Result<Bytes, BaseError> {
-        WholeBlocks(&self.reader).base(score)
+        let missed = |found: &Result<_, _>| if found.is_ok() { Missed::Nothing } else { Missed::Damaged };
+        self.until_settled(|notes| WholeBlocks(&self.reader, notes).base(score), missed)
     }
 }
 

@@ -13,7 +13,7 @@
 mod follow;
 mod unread_places;
 
-pub(crate) use follow::FollowedLog;
+pub(crate) use follow::{FollowedLog, GrowingArena};
 pub(crate) use unread_places::UnreadPlaces;
 pub use unread_places::WithheldError;
 
@@ -92,10 +92,28 @@ impl Tail {
     }
 }
 
-/// Looks for the page that was noted last, first among the pages that were read anyway.
+/// The most looks for the page that was noted last, until two in a row agree.
+const LOOKS_MAX: usize = 16;
+
+/// Looks for the page that was noted last, first among the pages that were read anyway. The end is
+/// lost if two looks in a row miss the same page in the same file: a writer may have replaced the
+/// note, or the page's arena, during the first one.
 fn has_lost_end(vault: &Vault) -> bool {
-    let is_known = vault.noted_page().is_none_or(|noted| vault.directory().has_page(noted.arena, noted.code));
-    // An error other than damage proves nothing.
-    let is_there = || vault.newest_is_there().unwrap_or_else(|error| !error.is_damage());
-    !is_known && !is_there()
+    let mut missed_before = None;
+    for _ in 0..LOOKS_MAX {
+        let Some(noted) = vault.noted_page() else { return false };
+        let file = vault.log().arena_file(noted.arena);
+        let is_there = vault.directory().has_page(noted.arena, noted.code)
+            // An error other than damage proves nothing.
+            || vault.newest_is_there().unwrap_or_else(|error| !error.is_damage());
+        if is_there {
+            return false;
+        }
+        let missed = Some((noted, file));
+        if missed == missed_before && file == vault.log().arena_file(noted.arena) {
+            return true;
+        }
+        missed_before = missed;
+    }
+    true
 }

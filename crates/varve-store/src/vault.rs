@@ -73,7 +73,7 @@ pub struct Vault {
     /// The id of that key; `None` if the store is not encrypted.
     key_id: Option<String>,
     /// Encrypts files that only the holder of that one key may read.
-    own: LockedMemory<[u8; 32]>,
+    own: Arc<LockedMemory<[u8; 32]>>,
 }
 
 impl Vault {
@@ -86,7 +86,22 @@ impl Vault {
             LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
         let log = Arc::new(Log::new(Arc::clone(&world.storage), keys, log_config));
         let directory = Directory::new(Arc::clone(&log));
-        Ok(Self { world, config, log, namer, directory, role, key_id, own })
+        Ok(Self { world, config, log, namer, directory, role, key_id, own: Arc::new(own) })
+    }
+
+    /// Returns the same vault with empty caches, for a second look at the log.
+    pub(crate) fn anew(&self) -> Self {
+        let log = Arc::new(self.log.over(Arc::clone(&self.world.storage)));
+        Self {
+            world: self.world.clone(),
+            config: self.config.clone(),
+            directory: Directory::new(Arc::clone(&log)),
+            log,
+            namer: self.namer.clone(),
+            role: self.role,
+            key_id: self.key_id.clone(),
+            own: Arc::clone(&self.own),
+        }
     }
 
     /// Returns the world that the store lives in.

@@ -50,6 +50,12 @@ impl PageRow {
         self.granule.byte_offset().saturating_add(record_bytes(self.body_bytes))
     }
 
+    /// Returns the first place at which a page after this one may begin.
+    #[must_use]
+    pub fn after(&self) -> Granule {
+        Granule(self.granule.0.saturating_add(1))
+    }
+
     /// Returns true if the page names no block. Such a page only marks that everything before it is
     /// durable.
     #[must_use]

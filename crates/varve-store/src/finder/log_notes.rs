@@ -129,9 +129,11 @@ impl Finder {
     /// # Errors
     /// [`ReadLogError`] when the clump cannot be read.
     pub(crate) fn read_notes(&self, address: LogAddress) -> Result<Vec<LogNote>, ReadLogError> {
-        let (arena, granule) = self.vault.map().locate(address);
-        let arena = self.vault.directory().arena(arena)?;
-        let (_, content) = self.vault.log().window(&arena, 0).clump(granule)?;
+        let (id, granule) = self.vault.map().locate(address);
+        let (_, content) = self.vault.directory().read(id, || {
+            let arena = self.vault.directory().arena(id)?;
+            self.vault.log().window(&arena, 0).clump(granule)
+        })?;
         let notes = content.blocks().filter(|(block_type, _)| *block_type == BlockType::NOTE);
         Ok(notes.filter_map(|(_, bytes)| LogNote::decode(&bytes)).collect())
     }
@@ -173,6 +175,12 @@ impl Finder {
         Some(read)
     }
 
+    /// Reads the arena of this place anew if it was replaced since it was read. Returns true if so.
+    fn take_in_if_changed(&self, address: LogAddress) -> bool {
+        let suspected = [self.vault.map().locate(address).0].into();
+        !self.take_in_changed(&suspected, self.changed_count()).is_empty()
+    }
+
     /// Reads the newest complete list of barren blocks. For a key that cannot read, every block
     /// that leads to others and is older than the newest note may be barren.
     fn read_barren(&self) -> BarrenBlocks {
@@ -185,6 +193,8 @@ impl Finder {
         for address in self.note_places().into_keys().rev() {
             let notes = match self.read_notes(address) {
                 Ok(notes) => notes,
+                // A collector has moved it. The reader has not followed that yet.
+                Err(_) if self.take_in_if_changed(address) => return self.read_barren(),
                 Err(error) => {
                     tracing::error!(%error, "a note in the log cannot be read; blocks that lead to others are stored anew");
                     return BarrenBlocks { since: address, names: BarrenNames::Unknown };

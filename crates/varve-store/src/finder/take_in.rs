@@ -103,35 +103,62 @@ impl Finder {
         Ok(())
     }
 
-    /// Adds the pages of an arena from a place on.
+    /// Adds the pages of an arena from a place on; all of them if the arena was replaced since it
+    /// was read.
     ///
     /// # Errors
     /// [`OpenStoreError`] when the arena cannot be read, or there is no room for the names.
     pub(crate) fn follow_arena(&self, id: ArenaId, from: Granule) -> Result<FollowedArena, OpenStoreError> {
         let (log, directory) = (self.vault.log(), self.vault.directory());
-        let arena = directory.arena(id)?;
+        let mut full = Ok(());
+        // If the arena is replaced meanwhile and read again, the names of before propose places
+        // that turn out to be wrong.
+        let mut take = |page: &DirectoryPage| {
+            if full.is_ok() {
+                full = self.insert_page(id, page);
+            }
+        };
+        let followed = log.read_arena(id, |arena| {
+            let is_same = self.taken.lock().get(&id).is_none_or(|uid| *uid == arena.header().uid);
+            if !is_same {
+                directory.forget(id);
+            }
+            let from = if is_same { from } else { Granule::default() };
+            if let ArenaState::Sealed { pages, .. } = log.state(&arena)? {
+                self.each_whole_page(&arena, pages.iter().filter(|row| row.granule >= from), &mut take)?;
+                directory.note_sealed(|sealed| sealed == id);
+                return Ok((arena, FollowedArena { is_sealed: true, taken: from }));
+            }
+            let mut found = log.scan(&arena)?;
+            self.leave_out_lost_roots(&arena, &mut found)?;
+            // The next writer cuts off the durable marks at the end.
+            found.drop_mark();
+            let taken = found.pages.last().map_or(from, |(row, _)| row.after());
+            directory.note_unsealed_anew(id, found.pages.iter().map(|(row, _)| *row).collect());
+            found.pages.iter().filter(|(row, _)| row.granule >= from).for_each(|(_, page)| take(page));
+            Ok((arena, FollowedArena { is_sealed: false, taken }))
+        });
+        let (arena, followed) = followed?;
+        full?;
         self.note_taken(&arena);
-        if let ArenaState::Sealed { pages, .. } = log.state(&arena)? {
-            self.take_pages(&arena, &pages, from)?;
-            directory.note_sealed(|sealed| sealed == id);
-            return Ok(FollowedArena { is_sealed: true, taken: from });
-        }
-        let mut found = log.scan(&arena)?;
-        self.leave_out_lost_roots(&arena, &mut found)?;
-        let taken = found.pages.last().map_or(from, |(row, _)| after(row));
-        directory.note_unsealed_anew(id, found.pages.iter().map(|(row, _)| *row).collect());
-        for (_, page) in found.pages.iter().filter(|(row, _)| row.granule >= from) {
-            self.insert_page(id, page)?;
-        }
-        Ok(FollowedArena { is_sealed: false, taken })
+        Ok(followed)
     }
 
-    fn take_pages(&self, arena: &OpenedArena, rows: &[PageRow], from: Granule) -> Result<(), OpenStoreError> {
-        for row in rows.iter().filter(|row| row.granule >= from) {
+    /// Calls `take` with the pages of a sealed arena, except for damaged ones. If the arena was
+    /// replaced while they were read, returns the damage, so that the arena is read again.
+    fn each_whole_page<'a>(
+        &self,
+        arena: &OpenedArena,
+        rows: impl Iterator<Item = &'a PageRow>,
+        take: &mut dyn FnMut(&DirectoryPage),
+    ) -> Result<(), ReadLogError> {
+        for row in rows {
             match self.vault.log().read_page(arena, row) {
-                Ok(page) => self.insert_page(arena.id(), &page)?,
-                Err(error) if error.is_damage() => tracing::error!(%error, "a directory page is damaged"),
-                Err(error) => return Err(error.into()),
+                Ok(page) => take(&page),
+                Err(error) if error.is_damage() && !self.vault.log().is_replaced(arena) => {
+                    tracing::error!(%error, "a directory page is damaged");
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -155,6 +182,11 @@ impl Finder {
         found.pages.retain(|(row, page)| {
             let root = page.last_of_type(BlockType::CATALOG).filter(|root| root.granule >= durable);
             match root.map(|root| window.clump(root.granule)) {
+                // Its root was not lost in a power cut: a collector has replaced the arena.
+                Some(Err(error)) if error.is_damage() && log.is_replaced(arena) => {
+                    failed.get_or_insert(error);
+                    true
+                }
                 // Bytes that the disk does not return were not lost in a power cut.
                 Some(Err(error)) if error.is_damage() && !error.is_unreadable() => {
                     tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its root");
@@ -169,8 +201,4 @@ impl Finder {
         });
         failed.map_or(Ok(()), Err)
     }
-}
-
-fn after(row: &PageRow) -> Granule {
-    Granule(row.granule.0.saturating_add(1))
 }

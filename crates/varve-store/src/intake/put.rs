@@ -11,6 +11,7 @@ use varve_log::{AppendError, BaseBlock, Digest, NamedBlock};
 use super::Intake;
 use crate::config::CompareMode;
 use crate::drafts::{AdmittedBlocks, DraftKind};
+use crate::reader::LossNotes;
 
 /// The result for a block that was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +195,7 @@ impl Intake {
             self.vault.directory().arena(arena).is_ok_and(|arena| arena.header().is_write_only());
         !is_foreign
             || !self.vault.log().keys().can_read()
-            || self.reader.get_blocks(&[*name]).iter().all(Result::is_ok)
+            || self.reader.get_blocks(&[*name], LossNotes::Final).iter().all(Result::is_ok)
     }
 }
 

@@ -13,6 +13,7 @@ use varve_log::{AppendError, PageBlock};
 use super::Intake;
 use super::put::failed;
 use crate::drafts::{BlockToPut, CANDIDATES_MAX, DraftKind};
+use crate::reader::LossNotes;
 
 impl Intake {
     pub(crate) fn put_by_value(&self, blocks: &[Block<'_>], data: DraftKind) -> Result<Vec<Score>, PutError> {
@@ -66,7 +67,9 @@ impl Intake {
         candidates: BTreeMap<BlockName, Vec<usize>>,
     ) -> Result<(), PutError> {
         let names: Vec<_> = candidates.keys().copied().collect();
-        for (found, (name, numbers)) in self.reader.get_blocks(&names).into_iter().zip(candidates) {
+        for (found, (name, numbers)) in
+            self.reader.get_blocks(&names, LossNotes::Final).into_iter().zip(candidates)
+        {
             let found = match found {
                 Ok(bytes) => Some(bytes),
                 Err(GetError::Failed { source, .. }) => return Err(PutError::Failed { source }),

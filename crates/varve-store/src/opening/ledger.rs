@@ -22,7 +22,8 @@ pub struct NewestLedger {
 pub fn newest_ledger(vault: &Vault, ids: &[ArenaId], scans: &mut UnsealedScans<'_>) -> NewestLedger {
     let (mut is_certain, mut never_begun) = (true, NeverBegun::default());
     for id in ids.iter().rev() {
-        let mut look = || last_ledger(vault.log(), &*vault.directory().arena(*id)?, scans);
+        // Not from the cached header: another process may have replaced the arena.
+        let mut look = || vault.log().read_arena(*id, |arena| last_ledger(vault.log(), &arena, scans));
         match look().or_else(|_| look()) {
             Ok(last) => {
                 is_certain &= last.is_certain;

@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use varve_log::{ArenaId, ArenaState, DirectoryPage, OpenedArena, PageRow, ReadLogError, Seal, Seals};
+use varve_log::{
+    ArenaId, ArenaState, DirectoryPage, Granule, OpenedArena, PageRow, ReadLogError, Seal, Seals,
+};
 use varve_world::read_each;
 
 use super::never_begun::NeverBegun;
 use super::{Opening, RebuildProgress};
 use crate::saved_index::CoveredPart;
+use crate::vault::OpenStoreError;
 
 /// At most this many bytes of pages are read at a time, or one page.
 const PAGES_BYTES_MAX: u64 = 8 << 20;
@@ -45,7 +48,7 @@ impl Opening<'_> {
         covered: &BTreeMap<ArenaId, CoveredPart>,
         seals: &mut Seals,
         progress: &mut dyn FnMut(RebuildProgress),
-    ) -> Result<UnsealedArenas, ReadLogError> {
+    ) -> Result<UnsealedArenas, OpenStoreError> {
         let workers = Arc::clone(&self.vault.world().workers);
         let arenas_total = ids.len() as u64;
         let mut arenas_done = 0;
@@ -73,38 +76,76 @@ impl Opening<'_> {
                         }
                     }
                     Ok(ArenaWithSeal { arena, seal: None }) => found.unsealed.push(arena),
+                    // Another process has removed an arena that was never begun.
+                    Err(_) if !self.is_writer && self.vault.log().is_gone(*id) => {}
                     // An opening for writing has removed such arenas before.
                     Err(error) if error.is_damage() && never_begun.has(self.vault.log(), *id) => {
                         tracing::info!(arena = %id, "an arena was never begun");
                     }
                     Err(error) if error.is_damage() => {
-                        tracing::error!(arena = %id, %error, "an arena is damaged; all others can be read");
-                        // The whole range, whatever an earlier opening has seen of the arena: there
-                        // may be more pages.
-                        self.unread.note_error(&error, 0..=u64::MAX);
-                        self.note_damaged(*id);
+                        self.note_damaged_arena(*id, &error);
                         found.is_damaged = true;
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 }
             }
             self.read_pages(&due)?;
+            for id in std::mem::take(&mut self.replaced) {
+                found.is_damaged |= !self.read_replaced(id, seals)?;
+            }
         }
         found.unsealed.sort_by_key(|arena| arena.id());
         progress(RebuildProgress { arenas_done, arenas_total });
         Ok(found)
     }
 
+    /// Reads an arena anew that another process has replaced while it was read. Returns false if it
+    /// is damaged.
+    fn read_replaced(&mut self, id: ArenaId, seals: &mut Seals) -> Result<bool, OpenStoreError> {
+        tracing::info!(arena = %id, "an arena was replaced while its directory was read");
+        self.vault.directory().forget(id);
+        let log = self.vault.log();
+        let followed = self.finder.follow_arena(id, Granule::default());
+        let read = followed.and_then(|_| Ok(log.read_arena(id, |arena| Ok((log.state(&arena)?, arena)))?));
+        match read {
+            Ok((ArenaState::Sealed { footer, .. }, arena)) => {
+                seals.replace(id, Seal::of(arena.header(), &footer));
+                Ok(true)
+            }
+            Ok((ArenaState::Unsealed, _)) => {
+                seals.remove(id);
+                Ok(true)
+            }
+            Err(OpenStoreError::Read(error)) if error.is_damage() => {
+                self.note_damaged_arena(id, &error);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn note_damaged_arena(&mut self, id: ArenaId, error: &ReadLogError) {
+        tracing::error!(arena = %id, %error, "an arena is damaged; all others can be read");
+        // The whole range, whatever an earlier opening has seen of the arena: there may be more
+        // pages.
+        self.unread.note_error(error, 0..=u64::MAX);
+        self.note_damaged(id);
+    }
+
     /// Opens an arena, and reads its seal if it has one.
     fn open_with_seal(&self, id: ArenaId) -> Result<ArenaWithSeal, ReadLogError> {
-        let mut arena = self.vault.directory().arena(id)?;
-        let mut state = self.vault.log().state(&arena);
-        if matches!(state, Err(ReadLogError::Seal { .. })) && self.vault.directory().has_other_header(id) {
-            // The seal seemed broken because of a header that was read from an earlier state of the
-            // disk.
-            arena = self.vault.directory().arena(id)?;
-            state = self.vault.log().state(&arena);
-        }
+        // The seal seems broken with a header that was read from an earlier state of the disk, or
+        // before the arena was replaced.
+        let (arena, state) = self.vault.directory().read(id, || {
+            let arena = self.vault.directory().arena(id)?;
+            let state = self.vault.log().state(&arena);
+            match state {
+                Err(error @ ReadLogError::Seal { .. }) if !self.vault.log().is_replaced(&arena) => {
+                    Ok((arena, Err(error)))
+                }
+                state => Ok((arena, Ok(state?))),
+            }
+        })?;
         let seal = match state {
             Ok(ArenaState::Sealed { footer, pages }) => Some((Seal::of(arena.header(), &footer), pages)),
             // The arena has no seal, or a power cut has torn it, or it is damaged. The pages are
@@ -145,6 +186,10 @@ impl Opening<'_> {
         match page {
             Ok(page) => {
                 self.finder.insert_page(arena.id(), &page).unwrap_or_else(|error| tracing::error!(%error));
+            }
+            Err(error) if error.is_damage() && self.vault.log().is_replaced(arena) => {
+                tracing::info!(arena = %arena.id(), %error, "a directory page is of an earlier generation");
+                self.replaced.insert(arena.id());
             }
             Err(error) if error.is_damage() => {
                 tracing::error!(%error, "a directory page is damaged");

@@ -13,12 +13,14 @@
 //! | `ReadAnew`     | a read has returned an earlier state of the disk,  | drops the cached frames of wrong places,    |
 //! |                | or another block has the same fingerprint          | and reads these places again                |
 //!
-//! Two more retries are inside each read, and two are above the store:
+//! More retries are inside each read, and above it:
 //!
 //! | retry          | the failure that it is for                         | where                                       |
 //! |----------------|----------------------------------------------------|---------------------------------------------|
 //! | bad read       | bytes fail their code: a transient fault           | `Window` in `varve-log`                     |
-//! | other header   | an arena's header was read as it was before        | `read_run` in `read_clumps.rs`              |
+//! | empty caches   | an arena was replaced, or a read was of an earlier | `read_run` in `read_clumps.rs`              |
+//! |                | state of the disk                                  |                                             |
+//! | look again     | blocks were moved to the end of the log            | `Store::until_settled` in `store.rs`        |
 //! | remote call    | a remote target does not answer                    | `RetryingTarget` in `varve-remote`          |
 //! | healing        | the block is damaged or gone here for good         | `HealingStore` in `varve-replica`           |
 //!
@@ -34,7 +36,7 @@ use varve_block::{BlockName, GetError, LogAddress};
 use varve_log::ArenaState;
 
 use super::Reader;
-use super::search::{AcceptedForms, BlockSearch, RequestedBlock};
+use super::search::{AcceptedForms, BlockSearch, LossNotes, RequestedBlock};
 use crate::drafts::PendingBlock;
 use crate::role::Permission;
 
@@ -53,21 +55,27 @@ const ATTEMPTS: [SearchAttempt; 4] =
 
 impl Reader {
     /// Gets the blocks of these names. Returns a block only if its bytes have its name.
-    pub(crate) fn get_blocks(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+    pub(crate) fn get_blocks(&self, names: &[BlockName], notes: LossNotes) -> Vec<Result<Bytes, GetError>> {
         // Without the permission not even pending blocks are returned.
         if let Err(refused) = self.vault.role().require(Permission::Read) {
             let refuse = |name: &BlockName| Err(GetError::Failed { name: *name, source: refused.into() });
             return names.iter().map(refuse).collect();
         }
-        let search = self.search(names, AcceptedForms::All);
+        let search = self.search(names, AcceptedForms::All, notes);
         search.requested.into_iter().map(RequestedBlock::into_result).collect()
     }
 
     /// Searches for the blocks of these names.
-    pub(super) fn search(&self, names: &[BlockName], accepted: AcceptedForms) -> BlockSearch {
-        let mut search = BlockSearch::new(names, accepted);
+    pub(super) fn search(
+        &self,
+        names: &[BlockName],
+        accepted: AcceptedForms,
+        notes: LossNotes,
+    ) -> BlockSearch {
+        let changed_before = self.finder.changed_count();
+        let mut search = BlockSearch::new(names, accepted, notes);
         for attempt in ATTEMPTS {
-            let places = self.places_for(attempt, &mut search);
+            let places = self.places_for(attempt, changed_before, &mut search);
             self.read_places(&places, &mut search);
             search.note_read(places);
             if search.is_over() {
@@ -75,8 +83,10 @@ impl Reader {
             }
         }
         self.clear_outdated(&mut search);
-        for requested in search.requested.iter().filter(|requested| requested.is_lost()) {
-            self.lost.add(requested.name);
+        if notes == LossNotes::Final {
+            for requested in search.requested.iter().filter(|requested| requested.is_lost()) {
+                self.lost.add(requested.name);
+            }
         }
         search
     }
@@ -115,6 +125,7 @@ impl Reader {
     fn places_for(
         &self,
         attempt: SearchAttempt,
+        changed_before: u64,
         search: &mut BlockSearch,
     ) -> BTreeMap<LogAddress, Vec<usize>> {
         match attempt {
@@ -131,10 +142,11 @@ impl Reader {
             SearchAttempt::ChangedArena => {
                 let missed = search.missed_places().map(|address| self.vault.map().locate(address).0);
                 let arenas = missed.chain(search.missed_homes()).collect();
-                let changed = self.finder.take_in_changed(&arenas);
+                let changed = self.finder.take_in_changed(&arenas, changed_before);
                 if changed.is_empty() {
                     return BTreeMap::new();
                 }
+                changed.iter().for_each(|arena| self.frames.forget(self.vault.map(), *arena));
                 search.forget_places(|address| changed.contains(&self.vault.map().locate(address).0));
                 search.requested.iter_mut().for_each(|requested| requested.may_be_further = true);
                 let mut places = self.further(search);

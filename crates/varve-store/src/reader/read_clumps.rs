@@ -50,8 +50,9 @@ impl Reader {
         }
     }
 
-    /// Reads neighbouring clumps of one arena. Reads them a second time if the arena's header had
-    /// been read from an earlier state of the disk.
+    /// Reads neighbouring clumps of one arena. If something seems damaged, reads it a second time,
+    /// with nothing from the caches: the arena may have been replaced since they were filled, or a
+    /// read may have returned an earlier state of the disk.
     fn read_run(
         &self,
         run: &[LogAddress],
@@ -59,14 +60,19 @@ impl Reader {
         search: &mut BlockSearch,
     ) {
         self.read_run_once(run, places, search);
-        let requested = &search.requested;
-        let mut numbers = run.iter().flat_map(|address| &places[address]);
-        let has_failed =
-            numbers.any(|number| requested[*number].found.is_none() && requested[*number].damage.is_some());
-        let arena = run.first().map(|address| self.vault.map().locate(*address).0);
-        if has_failed && arena.is_some_and(|arena| self.vault.directory().has_other_header(arena)) {
-            self.read_run_once(run, places, search);
-        }
+        // A bad sector was read twice already, and shows no change.
+        let is_unreadable =
+            |requested: &RequestedBlock| requested.damage.as_ref().is_some_and(|error| error.is_unreadable());
+        let is_failed = |number: &usize| {
+            let requested = &search.requested[*number];
+            requested.is_lost() && !is_unreadable(requested)
+        };
+        let failed: Vec<_> =
+            run.iter().copied().filter(|address| places[address].iter().any(is_failed)).collect();
+        let Some(first) = failed.first() else { return };
+        self.vault.directory().has_other_header(self.vault.map().locate(*first).0);
+        failed.iter().for_each(|address| self.frames.remove(*address));
+        self.read_run_once(&failed, places, search);
     }
 
     /// Reads neighbouring clumps of one arena through one window.
@@ -85,7 +91,7 @@ impl Reader {
                 return note_damage(&mut search.requested, numbers, error);
             }
         };
-        let bases = WholeBlocks(self);
+        let bases = WholeBlocks(self, search.notes);
         let window = self.vault.log().window(&arena, 0);
         let mut window = match search.accepted {
             AcceptedForms::All => window.with_bases(&bases),

@@ -32,16 +32,25 @@ pub(super) enum AcceptedForms {
     Whole,
 }
 
+/// Whether a search records the blocks that it finds damaged as lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LossNotes {
+    /// No: the caller looks again, after it has followed other writers.
+    LookAgain,
+    Final,
+}
+
 /// Blocks that are searched together.
 pub(super) struct BlockSearch {
     pub(super) requested: Vec<RequestedBlock>,
     pub(super) accepted: AcceptedForms,
+    pub(super) notes: LossNotes,
     /// The places that were read, each with the numbers of the blocks that were expected there.
     pub(super) read: BTreeMap<LogAddress, Vec<usize>>,
 }
 
 impl BlockSearch {
-    pub(super) fn new(names: &[BlockName], accepted: AcceptedForms) -> Self {
+    pub(super) fn new(names: &[BlockName], accepted: AcceptedForms, notes: LossNotes) -> Self {
         let requested = |name: &BlockName| RequestedBlock {
             name: *name,
             found: None,
@@ -50,7 +59,7 @@ impl BlockSearch {
             may_be_further: false,
             waits_for_page: false,
         };
-        Self { requested: names.iter().map(requested).collect(), accepted, read: BTreeMap::new() }
+        Self { requested: names.iter().map(requested).collect(), accepted, notes, read: BTreeMap::new() }
     }
 
     /// Returns true if all blocks were found.

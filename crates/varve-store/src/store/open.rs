@@ -77,7 +77,24 @@ impl Store {
         access: StoreAccess<'_>,
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<Self, OpenStoreError> {
-        let vault = Arc::new(Vault::open(world, secret)?);
+        Self::open_vault(Vault::open(world, secret)?, access, progress)
+    }
+
+    /// Opens the same store once more for reading, with nothing of what this one has read: for a
+    /// second look before damage is reported. Needs no secret.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_anew(&self) -> Result<Self, OpenStoreError> {
+        Self::open_vault(self.vault.anew(), StoreAccess::Read, &mut |_| {})
+    }
+
+    fn open_vault(
+        vault: Vault,
+        access: StoreAccess<'_>,
+        progress: &mut dyn FnMut(RebuildProgress),
+    ) -> Result<Self, OpenStoreError> {
+        let vault = Arc::new(vault);
         let world = vault.world();
         let lock = match access {
             StoreAccess::Read => None,
@@ -99,13 +116,19 @@ impl Store {
         let drafts = Arc::new(Drafts::new(clump_goal(config)));
         let finder = Arc::new(Finder::new(Arc::clone(&vault), index, has_no_index, &coverage));
         let reader = Arc::new(Reader::new(Arc::clone(&vault), Arc::clone(&drafts), Arc::clone(&finder)));
-        let opened = Opening::new(&vault, &finder, scans).catch_up(coverage, lock.is_some(), progress)?;
+        let opening = Opening::new(&vault, &finder, scans, lock.is_some());
+        let opened = opening.catch_up(coverage, progress)?;
         let mut opened = opened;
         if let Some(appender) = opened.appender.as_mut().filter(|_| is_replaced) {
             // A writer that cannot read may have counted the replaced seals meanwhile.
             appender.note_replaced(&[])?;
         }
         let tail = Tail::new(Arc::clone(&vault), Arc::clone(&finder), opened.unread, opened.followed);
+        if lock.is_none() {
+            // Everything that a collector moves is at the end of the log before it replaces
+            // anything, so the end is read last.
+            tail.finish_opening()?;
+        }
         let tail = Arc::new(tail);
         let below = IntakeParts {
             vault: Arc::clone(&vault),

@@ -18,8 +18,8 @@ pub(crate) struct FollowedLog {
     sealed: BTreeSet<ArenaId>,
     /// The other arenas.
     growing: BTreeMap<ArenaId, GrowingArena>,
-    /// The number of times that the log was followed.
-    times: u64,
+    /// The number of times that something new was found.
+    news_count: u64,
     /// The number of replaced arenas that were known the last time.
     changed_count: u64,
     /// True if there was something new when a read followed the log, and nobody was told.
@@ -28,17 +28,17 @@ pub(crate) struct FollowedLog {
 
 /// An arena that a writer may append to.
 #[derive(Debug, Clone, Copy, Default)]
-struct GrowingArena {
-    /// The length of its file when it was read last.
-    file_bytes: u64,
+pub(crate) struct GrowingArena {
+    /// The length of its file before it was read last.
+    pub(crate) file_bytes: u64,
     /// All pages before this place have been added to the index.
-    taken: Granule,
+    pub(crate) taken: Granule,
 }
 
 impl FollowedLog {
-    /// Makes the position of a reader that has just read all of these seals.
-    pub(crate) fn new(seals: &Seals) -> Self {
-        Self { sealed: seals.iter().map(|(id, _)| id).collect(), ..Self::default() }
+    /// Makes the position of a reader that has just read all of these seals and arenas.
+    pub(crate) fn new(seals: &Seals, growing: BTreeMap<ArenaId, GrowingArena>) -> Self {
+        Self { sealed: seals.iter().map(|(id, _)| id).collect(), growing, ..Self::default() }
     }
 }
 
@@ -54,35 +54,44 @@ impl Tail {
         Ok(std::mem::take(&mut followed.is_growth_untold) || has_grown)
     }
 
-    /// Returns the number of times that the log was followed.
-    pub(crate) fn follow_count(&self) -> u64 {
-        self.followed.lock().times
+    /// Returns the number of times that something new was found in the log.
+    pub(crate) fn news_count(&self) -> u64 {
+        self.followed.lock().news_count
     }
 
-    /// Follows the log after a block was not found, if an arena was replaced since the last time:
-    /// the block may have been copied to the end of the log. Returns true if the log was followed
-    /// since [`follow_count`](Self::follow_count) was `since`, so that looking again is worth it.
-    pub(crate) fn follow_moved(&self, since: u64) -> bool {
-        if self.finder.changed_count() == 0 {
-            return false;
-        }
+    /// Follows the log after something was not found where it was: a collector may have moved it
+    /// to the end of the log. Returns true if anything new was found since
+    /// [`news_count`](Self::news_count) was `since`, so that looking again is worth it. Something
+    /// that is merely absent was moved only if an arena was replaced since the last time.
+    pub(crate) fn look_again(&self, since: u64, is_damaged: bool) -> bool {
         let mut followed = self.followed.lock();
-        if followed.times == since && followed.changed_count == self.finder.changed_count() {
-            return false;
-        }
-        if followed.changed_count != self.finder.changed_count() {
+        let may_be_moved = is_damaged || followed.changed_count != self.finder.changed_count();
+        if followed.news_count == since && may_be_moved {
             match self.follow_from(&mut followed) {
                 Ok(has_grown) => followed.is_growth_untold |= has_grown,
                 Err(error) => {
-                    tracing::warn!(%error, "an arena was replaced, and the end of the log cannot be read");
+                    tracing::warn!(%error, "a block was not found, and the end of the log cannot be read");
                 }
             }
         }
-        followed.times != since
+        followed.news_count != since
+    }
+
+    /// Follows the log at the end of an opening: other processes may have moved something to the end
+    /// of the log while its arenas were read one after the other.
+    ///
+    /// # Errors
+    /// As for [`follow`](Self::follow).
+    pub(crate) fn finish_opening(&self) -> Result<(), OpenStoreError> {
+        let mut followed = self.followed.lock();
+        self.follow_from(&mut followed)?;
+        // A crash may cut off something that the opening has read, so the next time the arenas are
+        // read from their start.
+        followed.growing.clear();
+        Ok(())
     }
 
     fn follow_from(&self, followed: &mut FollowedLog) -> Result<bool, OpenStoreError> {
-        followed.times += 1;
         followed.changed_count = self.finder.changed_count();
         let mut has_grown = false;
         for id in self.vault.log().arenas()? {
@@ -90,7 +99,12 @@ impl Tail {
                 continue;
             }
             let known = followed.growing.get(&id).copied();
-            let file_bytes = self.vault.log().file_bytes(id)?;
+            let file_bytes = match self.vault.log().file_bytes(id) {
+                Ok(file_bytes) => file_bytes,
+                // A writer has removed an arena that was never begun.
+                Err(_) if self.vault.log().is_gone(id) => continue,
+                Err(error) => return Err(error.into()),
+            };
             if known.is_some_and(|known| known.file_bytes == file_bytes) {
                 continue;
             }
@@ -118,6 +132,7 @@ impl Tail {
             }
         }
         if has_grown {
+            followed.news_count += 1;
             self.finder.forget_moved();
         }
         Ok(has_grown)

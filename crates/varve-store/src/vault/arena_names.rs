@@ -56,12 +56,22 @@ impl Vault {
     /// [`ReadLogError`] when nothing of the arena can be read.
     pub(crate) fn names_in_arena(&self, arena: ArenaId) -> Result<ArenaNames, ReadLogError> {
         let mut found = ArenaNames::default();
-        for page in self.directory.pages(arena)? {
-            match page {
-                Ok(page) => found.names.extend(page.blocks().map(|block| block.name)),
-                Err(error) => found.failure = Some(error),
+        let mut collect = || {
+            found = ArenaNames::default();
+            for page in self.directory.pages(arena)? {
+                match page {
+                    Ok(page) => found.names.extend(page.blocks().map(|block| block.name)),
+                    Err(error) => found.failure = Some(error),
+                }
             }
+            // An arena that was replaced meanwhile is read again.
+            found.failure.take().map_or(Ok(()), Err)
+        };
+        let read = self.directory.read(arena, &mut collect);
+        match read {
+            Ok(()) => Ok(found),
+            Err(error) if found.names.is_empty() => Err(error),
+            Err(error) => Ok(ArenaNames { failure: Some(error), ..found }),
         }
-        Ok(found)
     }
 }

@@ -23,8 +23,8 @@ impl Vault {
         let Ok(Some(ledger)) = self.last_page_ledger() else { return false };
         let mut seals = Seals::default();
         for id in self.log.arenas().unwrap_or_default() {
-            let Ok(arena) = self.directory.arena(id) else { continue };
-            if let Ok(ArenaState::Sealed { footer, .. }) = self.log.state(&arena) {
+            let seal = self.log.read_arena(id, |arena| Ok((self.log.state(&arena)?, arena)));
+            if let Ok((ArenaState::Sealed { footer, .. }, arena)) = seal {
                 seals.insert(id, Seal::of(arena.header(), &footer));
             }
         }

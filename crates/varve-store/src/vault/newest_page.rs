@@ -100,12 +100,13 @@ impl Vault {
     }
 
     /// Returns true if the page that was noted last is still in the log; also true if none was
-    /// noted.
+    /// noted. Reads the log as it is now, without the caches: a collector may have replaced the
+    /// page's arena since they were filled.
     ///
     /// # Errors
     /// [`ReadLogError`] when its arena cannot be read.
     pub fn newest_is_there(&self) -> Result<bool, ReadLogError> {
-        self.is_there(self.noted_page())
+        self.noted_page().map_or(Ok(true), |noted| self.anew().is_there(&noted))
     }
 
     /// Returns true if this log has the page that was noted last in another storage, for another
@@ -114,11 +115,14 @@ impl Vault {
     /// # Errors
     /// [`ReadLogError`] when its arena cannot be read.
     pub fn has_newest_noted_in(&self, storage: &dyn Storage) -> Result<bool, ReadLogError> {
-        self.is_there(self.noted_page_in(storage))
+        self.noted_page_in(storage).map_or(Ok(true), |noted| self.anew().is_there(&noted))
     }
 
-    fn is_there(&self, noted: Option<NotedPage>) -> Result<bool, ReadLogError> {
-        let Some(noted) = noted else { return Ok(true) };
+    /// Returns true if the log has this page.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when its arena cannot be read.
+    pub(crate) fn is_there(&self, noted: &NotedPage) -> Result<bool, ReadLogError> {
         let arena = self.directory.arena(noted.arena)?;
         Ok(match self.log.state(&arena) {
             Ok(ArenaState::Sealed { pages, footer }) => {

@@ -69,7 +69,7 @@ impl Vault {
 
     fn own_file_key(&self, salt: &[u8; SALT_BYTES]) -> LockedMemory<[u8; 32]> {
         let mut hasher = blake3::Hasher::new_derive_key("varve 1 own file");
-        hasher.update(&*self.own).update(salt);
+        hasher.update(&**self.own).update(salt);
         LockedMemory::filled(|key: &mut [u8; 32]| hasher.finalize_xof().fill(key))
     }
 }

@@ -3,10 +3,11 @@
 use std::fs;
 
 use varve_block::{Block, BlockStore, BlockType};
-use varve_store::{Encryption, OpenStoreError, PassphraseCost, Store, StoreConfig};
-use varve_world::{FileName, World};
+use varve_log::ArenaId;
+use varve_store::{Encryption, OpenStoreError, PassphraseCost, Store, StoreAccess, StoreConfig};
+use varve_world::{FileName, MemoryStorage, World};
 
-use crate::memory_store::WRITER;
+use crate::memory_store::{WRITER, created, open};
 
 fn plain() -> StoreConfig {
     StoreConfig { encryption: Encryption::None, ..StoreConfig::new([5; 16]) }
@@ -14,6 +15,26 @@ fn plain() -> StoreConfig {
 
 fn put(store: &Store, text: &str) {
     store.put(Block { block_type: BlockType::DATA, bytes: text.as_bytes() }).unwrap();
+}
+
+/// Closing leaves a durable mark at the end of the arena, and the next writer cuts it off. A reader
+/// that has seen the mark does not miss it.
+#[test]
+fn a_reader_does_not_miss_the_mark_that_the_next_writer_cuts_off() {
+    let storage: MemoryStorage = created(&plain());
+    let store = open(&storage, 1, WRITER);
+    put(&store, "one");
+    store.close().unwrap();
+    let reader = open(&storage, 2, StoreAccess::Read);
+    let store = open(&storage, 3, WRITER);
+    put(&store, "another one, which is longer");
+    store.close().unwrap();
+    let names = reader.names_in_arena(ArenaId(0)).unwrap();
+    assert!(names.failure.is_none(), "{:?}", names.failure);
+    assert_eq!(names.names.len(), 1);
+    assert!(!reader.end_is_lost());
+    assert!(reader.follow().unwrap());
+    assert_eq!(reader.names_in_arena(ArenaId(0)).unwrap().names.len(), 2);
 }
 
 /// Somebody removes the lock file because it seems stale. The writer still has the store for itself.
