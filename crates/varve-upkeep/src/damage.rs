@@ -1,6 +1,7 @@
 //! The findings of a check, and the errors that can end it.
 
 use std::io;
+use std::mem::discriminant;
 
 use varve_block::BlockName;
 use varve_log::{ArenaId, ParityHeaderError, ReadLogError};
@@ -134,6 +135,8 @@ pub struct ArenaCheck {
     /// The blocks that the arena names.
     pub block_count: u64,
     pub damage: Vec<Damage>,
+    /// True if the arena was replaced while it was checked. It has to be checked anew.
+    pub is_outdated: bool,
     /// The end that a crash, or a writer at work, has left unfinished after the last page. It is no
     /// damage: nothing in it was acknowledged, and the next writer cuts it off.
     pub unfinished: Option<UnfinishedEnd>,
@@ -148,11 +151,18 @@ pub struct UnfinishedEnd {
 }
 
 impl ArenaCheck {
+    /// Keeps the damage that another look at the same part has found, too.
+    pub(crate) fn keep_found_again(&mut self, again: &Self) {
+        let what = |damage: &Damage| (damage.offset, discriminant(&damage.kind));
+        self.damage.retain(|damage| again.damage.iter().any(|again| what(again) == what(damage)));
+    }
+
     /// Adds the findings of a later part of the arena.
     pub fn add(&mut self, behind: Self) {
         self.checked_bytes += behind.checked_bytes;
         self.block_count += behind.block_count;
         self.damage.extend(behind.damage);
+        self.is_outdated |= behind.is_outdated;
         self.unfinished = self.unfinished.take().or(behind.unfinished);
     }
 

@@ -8,7 +8,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, Score, SyncError};
+use varve_block::{
+    Block, BlockKind, BlockName, BlockStore, BlockType, PutError, Score, SyncError, with_causes,
+};
 use varve_log::ArenaVersion;
 use varve_store::{CatalogRoot, Intake, ReplaceError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry, Visit, walk};
@@ -51,6 +53,9 @@ pub struct Catalog {
     unknown: UnknownFields,
 }
 
+/// The most times that a catalog is read anew because its roots have changed meanwhile.
+const LOADS_MAX: usize = 16;
+
 /// Everything that the collector of garbage must keep.
 #[derive(Debug)]
 pub struct LiveEntries<'a> {
@@ -92,12 +97,30 @@ impl Catalog {
     }
 
     /// Reads the catalog of a store. Its blocks are read through `blocks`: from the store itself,
-    /// or with the help of copies.
+    /// or with the help of copies. If something cannot be read, a collector may have freed the
+    /// roots that the store knows; then its newer roots are read instead.
     ///
     /// # Errors
     /// [`LoadCatalogError`].
     pub fn load_of(store: &Store, blocks: &dyn BlockStore) -> Result<Self, LoadCatalogError> {
-        Self::load_all(blocks, &roots_of(store))
+        let mut roots = roots_of(store);
+        for _ in 1..LOADS_MAX {
+            let mut complaints = Vec::new();
+            let loaded = Self::load_joined(blocks, &roots, &mut complaints);
+            if loaded.is_err() || !complaints.is_empty() {
+                store.follow().unwrap_or_else(|error| {
+                    tracing::warn!(%error, "the end of the log cannot be read");
+                    false
+                });
+            }
+            // A read may have followed the log as well.
+            let now = roots_of(store);
+            if now == roots {
+                return tell(loaded, &complaints);
+            }
+            roots = now;
+        }
+        Self::load_all(blocks, &roots)
     }
 
     /// Reads the catalogs that these roots lead to, and joins them into one. The first root was
@@ -110,13 +133,27 @@ impl Catalog {
     /// [`LoadCatalogError`]. If the first catalog is lost, the call fails, because the others do
     /// not repeat its contents.
     pub fn load_all(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Result<Self, LoadCatalogError> {
+        let mut complaints = Vec::new();
+        let loaded = Self::load_joined(blocks, roots, &mut complaints);
+        tell(loaded, &complaints)
+    }
+
+    /// Does the work of [`load_all`](Self::load_all). Adds the damage that it passes over to
+    /// `complaints`.
+    fn load_joined(
+        blocks: &dyn BlockStore,
+        roots: &[CatalogRoot],
+        complaints: &mut Vec<String>,
+    ) -> Result<Self, LoadCatalogError> {
         let mut catalog = Self::default();
         let mut passed = BTreeSet::new();
         let (mut added, mut failure) = (Vec::new(), None);
         for (place, root) in roots.iter().enumerate() {
             let is_first = place == 0;
             match read_chain(blocks, root.name.score, &mut passed) {
-                Ok(chain) if is_first && root.is_final => catalog = Self::of_final(blocks, chain)?,
+                Ok(chain) if is_first && root.is_final => {
+                    catalog = Self::of_final(blocks, chain, complaints)?;
+                }
                 Ok(chain) => {
                     catalog.unknown.extend(&chain.unknown);
                     catalog.lists.extend(chain.lists);
@@ -130,7 +167,8 @@ impl Catalog {
                     catalog.lacks_forgotten = root.is_final;
                 }
                 Err(error) => {
-                    tracing::error!(root = %root.name, %error, "a catalog that was added cannot be read");
+                    let what = "a catalog that was added cannot be read";
+                    complaints.push(format!("{what}: {}: {}", root.name, with_causes(&error)));
                     catalog.lacks_added |= is_lost(&error);
                 }
             }
@@ -144,7 +182,11 @@ impl Catalog {
     }
 
     /// The catalog of a final root, or of a chain that ends with one.
-    fn of_final(blocks: &dyn BlockStore, chain: RootChain) -> Result<Self, LoadCatalogError> {
+    fn of_final(
+        blocks: &dyn BlockStore,
+        chain: RootChain,
+        complaints: &mut Vec<String>,
+    ) -> Result<Self, LoadCatalogError> {
         let RootChain { sequence, snapshots, mut lists, losses, removed, unknown } = chain;
         let (found, whole) = removed.read(blocks);
         let lacks_forgotten = whole.is_err();
@@ -152,7 +194,8 @@ impl Catalog {
             if may_come_back(&error) {
                 return Err(error);
             }
-            tracing::error!(%error, "the lists of forgotten snapshots cannot be read");
+            let what = "the lists of forgotten snapshots cannot be read";
+            complaints.push(format!("{what}: {}", with_causes(&error)));
         }
         lists.extend(removed.trash.into_iter().chain(removed.gone));
         let known = KnownSnapshots::of_final(snapshots, found);
@@ -499,6 +542,16 @@ impl Catalog {
         self.lists = [Some(list), trash, gone].into_iter().flatten().collect();
         Ok(BlockName { score, block_type: BlockType::CATALOG })
     }
+}
+
+fn tell(
+    loaded: Result<Catalog, LoadCatalogError>,
+    complaints: &[String],
+) -> Result<Catalog, LoadCatalogError> {
+    for complaint in complaints {
+        tracing::error!("{complaint}");
+    }
+    loaded
 }
 
 /// The roots from which the catalog of a store is read, oldest first: the newest final one, and all

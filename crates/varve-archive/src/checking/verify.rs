@@ -5,6 +5,7 @@ mod arenas;
 mod tree;
 
 use std::collections::BTreeSet;
+use std::mem::{Discriminant, discriminant};
 use std::ops::Range;
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError};
@@ -26,7 +27,7 @@ use crate::progress::Progress;
 use crate::records::folder_stack::{FolderStack, FolderStep};
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::NodeList;
-use crate::taking::take::Archive;
+use crate::taking::take::{Archive, FollowError};
 
 /// A part of a snapshot that is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +70,14 @@ pub struct Verified {
     pub unfinished: Vec<UnfinishedEnd>,
     /// The blocks in `lost` that the log still names.
     lost_in_log: BTreeSet<BlockName>,
+    /// The first damage of `damage` is that of the order of the arenas; this much.
+    order_count: usize,
+    /// The arenas of which every byte was to be read, in order.
+    read: Vec<ArenaId>,
 }
+
+/// The most looks at a finding, until two in a row agree.
+const LOOKS_MAX: usize = 16;
 
 /// Why nothing was verified.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +90,9 @@ pub enum VerifyError {
     /// A block lookup failed for a reason other than damage.
     #[error("{0}")]
     LookUp(#[from] GetError),
+    /// The store could not be opened again for a second look.
+    #[error("damage was found, and the store cannot be opened again for a second look")]
+    OpenAnew(#[from] FollowError),
     #[error("interrupted")]
     Cancelled,
 }
@@ -90,6 +101,9 @@ pub enum VerifyError {
 /// blocks that the snapshots need. The arenas that were read are recorded, even after an
 /// interruption, and the next share begins with others.
 ///
+/// Other processes may write, forget and collect meanwhile. So what is found is looked at again,
+/// with a fresh opening, until two looks in a row find the same. Only that is reported and noted.
+///
 /// # Errors
 /// [`VerifyError`]. Damage is no error, but a result.
 pub fn verify(
@@ -97,12 +111,33 @@ pub fn verify(
     data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
+    let mut verified = look(archive, data, progress)?;
+    // Nobody else changes a store that is open for writing.
+    if !archive.store().is_open_to_write() {
+        for _ in 1..LOOKS_MAX {
+            if verified.damage.is_empty() && verified.harm.is_empty() {
+                break;
+            }
+            let anew = archive.open_anew()?;
+            let before = verified.findings();
+            verified = look_again(&anew, verified, progress)?;
+            if verified.findings() == before {
+                break;
+            }
+        }
+    }
+    verified.note_damaged(archive.store());
+    Ok(verified)
+}
+
+/// The first look of a verification. Notes no damage.
+fn look(archive: &Archive, data: Option<AuditShare>, progress: &Progress) -> Result<Verified, VerifyError> {
     let (store, snapshots) = (archive.store(), archive.kept_snapshots());
     // The snapshots are walked while the disk reads the log. If damage is found, which is rare,
     // they are walked again to find the harm.
     let walk = |damage: &[Damage]| walk_snapshots(store, store, &snapshots, damage, progress);
     let workers = store.world().workers.as_ref();
-    let (checked, walked) = both(workers, || check_log(store, data, progress), || walk(&[]));
+    let (checked, walked) = both(workers, || look_at_log(store, data, progress), || walk(&[]));
     let mut verified = checked?;
     let walked = if verified.damage.is_empty() { walked? } else { walk(&verified.damage)? };
     verified.note_walk(&snapshots, walked);
@@ -110,6 +145,50 @@ pub fn verify(
         verified.losses = losses_now(store, archive.losses(), &verified.lost_in_log)?;
     }
     Ok(verified)
+}
+
+/// Looks at the arenas in which damage was found, and at all snapshots, with a fresh opening. Of
+/// the damage, keeps what is found again.
+fn look_again(anew: &Archive, before: Verified, progress: &Progress) -> Result<Verified, VerifyError> {
+    let (store, snapshots) = (anew.store(), anew.kept_snapshots());
+    let (in_order, in_arenas) = before.damage.split_at(before.order_count);
+    let suspected: BTreeSet<_> = in_arenas.iter().map(|damage| damage.arena).collect();
+    let suspected: Vec<_> = suspected.into_iter().collect();
+    let read: Vec<_> = suspected.iter().copied().filter(|id| before.read.binary_search(id).is_ok()).collect();
+    let (checks, stopped) = check_arenas(store, &suspected, &read, progress);
+    stopped?;
+    let found_before = |damage: &Damage, before: &[Damage]| before.iter().any(|one| is_same(one, damage));
+    let mut order = Checker::of(store).check_order()?;
+    order.retain(|damage| found_before(damage, in_order));
+    let mut again = Verified { order_count: order.len(), damage: order, ..Verified::default() };
+    again.add_checks(checks);
+    let order_count = again.order_count;
+    let mut place = 0;
+    again.damage.retain(|damage| {
+        place += 1;
+        place <= order_count || found_before(damage, in_arenas)
+    });
+    let walked = walk_snapshots(store, store, &snapshots, &again.damage, progress)?;
+    again.note_walk(&snapshots, walked);
+    if store.role().allows(Permission::Read) {
+        again.losses = losses_now(store, anew.losses(), &again.lost_in_log)?;
+    }
+    // The figures are those of the first look, which has read everything.
+    Ok(Verified {
+        arena_count: before.arena_count,
+        block_count: before.block_count,
+        checked_bytes: before.checked_bytes,
+        read_count: before.read_count,
+        oldest_read: before.oldest_read,
+        unfinished: before.unfinished,
+        read: before.read,
+        ..again
+    })
+}
+
+fn is_same(one: &Damage, other: &Damage) -> bool {
+    (one.arena, one.offset) == (other.arena, other.offset)
+        && discriminant(&one.kind) == discriminant(&other.kind)
 }
 
 /// The open losses: the recorded ones that are neither accepted nor readable again, and the later
@@ -124,41 +203,41 @@ fn losses_now(store: &Store, noted: Losses, in_log: &BTreeSet<BlockName>) -> Res
     Ok(losses)
 }
 
-/// The part of [`verify`] that needs no snapshots: it checks the log alone.
+/// The part of [`verify`] that needs no snapshots, in a store that nobody else changes: it checks
+/// the log alone, and notes the damage.
 pub(crate) fn check_log(
     store: &Store,
     data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
-    let mut verified = Verified { damage: Checker::of(store).check_order()?, ..Verified::default() };
-    let ids = store.arenas()?;
-    let audit = Checker::of(store).audit();
-    let chosen = match data {
-        Some(share) => Checker::of(store).choose_share(&audit, &ids, share),
-        None => Vec::new(),
-    };
-    let (checks, stopped) = check_arenas(store, &ids, &chosen, progress);
-    note_damaged(store, &checks, &chosen);
-    let read = checks.iter().filter(|(id, _)| chosen.binary_search(id).is_ok());
-    let audit =
-        Checker::of(store).note_audit(audit, read.map(|(id, check)| (*id, check)), store.world().clock.now());
-    stopped?;
-    verified.read_count = chosen.len() as u64;
-    verified.oldest_read = Checker::of(store).oldest_audit(&audit, &ids);
-    verified.add_checks(checks);
+    let verified = look_at_log(store, data, progress)?;
+    verified.note_damaged(store);
     Ok(verified)
 }
 
-/// Records the damaged arenas, so that a repair can begin there. Arenas that were read in full and
-/// are intact are removed from the record.
-fn note_damaged(store: &Store, checks: &[(ArenaId, ArenaCheck)], read: &[ArenaId]) {
-    let mut damaged = Checker::of(store).damaged_arenas();
-    damaged.retain(|id| read.binary_search(id).is_err());
-    for (_, check) in checks {
-        let plan = MendPlan::new(&check.damage);
-        damaged.extend(plan.arenas.keys().chain(&plan.parity));
-    }
-    Checker::of(store).note_damaged(&damaged);
+/// Checks the log alone, and notes no damage.
+fn look_at_log(
+    store: &Store,
+    data: Option<AuditShare>,
+    progress: &Progress,
+) -> Result<Verified, VerifyError> {
+    let damage = Checker::of(store).check_order()?;
+    let mut verified = Verified { order_count: damage.len(), damage, ..Verified::default() };
+    let ids = store.arenas()?;
+    let audit = Checker::of(store).audit();
+    verified.read = match data {
+        Some(share) => Checker::of(store).choose_share(&audit, &ids, share),
+        None => Vec::new(),
+    };
+    let (checks, stopped) = check_arenas(store, &ids, &verified.read, progress);
+    let read = checks.iter().filter(|(id, _)| verified.read.binary_search(id).is_ok());
+    let audit =
+        Checker::of(store).note_audit(audit, read.map(|(id, check)| (*id, check)), store.world().clock.now());
+    stopped?;
+    verified.read_count = verified.read.len() as u64;
+    verified.oldest_read = Checker::of(store).oldest_audit(&audit, &ids);
+    verified.add_checks(checks);
+    Ok(verified)
 }
 
 /// The part of [`verify`] that needs no snapshots, limited to suspected and unsealed arenas.
@@ -185,7 +264,26 @@ pub(crate) fn check_known(
     Ok(Some(verified))
 }
 
+/// The arena, the offset and the kind of a damage.
+type DamageIdentity = (ArenaId, u64, Discriminant<DamageKind>);
+
 impl Verified {
+    /// Records the damaged arenas, so that a repair can begin there. Arenas that were read in full
+    /// and are intact are removed from the record.
+    fn note_damaged(&self, store: &Store) {
+        let mut damaged = Checker::of(store).damaged_arenas();
+        damaged.retain(|id| self.read.binary_search(id).is_err());
+        let plan = MendPlan::new(&self.damage[self.order_count..]);
+        damaged.extend(plan.arenas.keys().chain(&plan.parity));
+        Checker::of(store).note_damaged(&damaged);
+    }
+
+    /// Returns the damage and the harm for a comparison.
+    fn findings(&self) -> (Vec<DamageIdentity>, Vec<Harm>) {
+        let of = |damage: &Damage| (damage.arena, damage.offset, discriminant(&damage.kind));
+        (self.damage.iter().map(of).collect(), self.harm.clone())
+    }
+
     fn add_checks(&mut self, checks: Vec<(ArenaId, ArenaCheck)>) {
         let seal_lost = |damage: &&Damage| matches!(damage.kind, DamageKind::SealLost);
         let has_lost_seal: BTreeSet<_> =

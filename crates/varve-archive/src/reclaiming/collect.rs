@@ -100,6 +100,18 @@ has_kind!(CollectError:
     Self::NotPermitted(_) => NeedsFullKey,
 );
 
+impl CollectError {
+    /// Returns true if the log could not be read as it should. Another process may have changed it
+    /// meanwhile.
+    fn is_doubt(&self) -> bool {
+        match self {
+            Self::Roots(_) | Self::Measure(_) | Self::List(_) => true,
+            Self::Mark(error) => error.is_doubt(),
+            _ => false,
+        }
+    }
+}
+
 /// A collection that was planned.
 pub struct Collection {
     options: CollectOptions,
@@ -190,8 +202,26 @@ impl Collection {
         options: CollectOptions,
         progress: &Progress,
     ) -> Result<Self, CollectError> {
+        let block_count = archive.store().stats()?.block_count;
+        let random = archive.store().world().random.as_ref();
+        // A second look goes on with the set of the first one.
+        let mut live =
+            LiveBlocks::new(random, block_count, options.filter_bytes).map_err(CollectError::Random)?;
+        let look = |archive: &Archive| Self::look_at(archive, forgotten, &options, &mut live, progress);
+        let (report, expired, barren) = archive.with_second_look(CollectError::is_doubt, look)?;
+        let left = report.plan.batches.clone();
+        Ok(Self { options, live, barren, expired, report, left })
+    }
+
+    fn look_at(
+        archive: &Archive,
+        forgotten: &BTreeSet<SnapshotId>,
+        options: &CollectOptions,
+        live: &mut LiveBlocks,
+        progress: &Progress,
+    ) -> Result<(CollectionReport, BTreeSet<SnapshotId>, DeadStructure), CollectError> {
         let store = archive.store();
-        let foreign = foreign_roots(store, &options)?;
+        let foreign = foreign_roots(store, options)?;
         let now = store.world().clock.now();
         let expiry = ExpiryPlan::new(archive.catalog(), now, options.trusts_clock);
         let mut expired: BTreeSet<_> = expiry.expired.iter().map(|trashed| trashed.snapshot.id).collect();
@@ -201,18 +231,14 @@ impl Collection {
             expired.clear();
         }
         let roots = LiveRoots::of(store, foreign, &expired)?;
-        let block_count = store.stats()?.block_count;
-        let random = store.world().random.as_ref();
-        let mut live =
-            LiveBlocks::new(random, block_count, options.filter_bytes).map_err(CollectError::Random)?;
-        let marked = mark(store, &roots, &mut live, progress)?;
-        let names_max = BarrenMax::of(&options);
-        let (uses, names) = measure(store, &live, &store.arenas()?, names_max, progress)?;
-        let plan = plan_of(store, &uses, &options)?;
+        let marked = mark(store, &roots, live, progress)?;
+        let names_max = BarrenMax::of(options);
+        let (uses, names) = measure(store, live, &store.arenas()?, names_max, progress)?;
+        let plan = plan_of(store, &uses, options)?;
         let next_arena = next_arena(&uses).unwrap_or(ArenaId(0));
         let barren = DeadStructure { names, names_max, next_arena, is_noted: false };
         let report = CollectionReport {
-            plan: plan.clone(),
+            plan,
             uses,
             marked,
             expired: expired.iter().copied().collect(),
@@ -220,7 +246,7 @@ impl Collection {
             doubts_clock: expiry.doubts_clock,
             in_use_count,
         };
-        Ok(Self { options, live, barren, expired, report, left: plan.batches })
+        Ok((report, expired, barren))
     }
 
     /// Returns the findings.

@@ -41,6 +41,14 @@ pub enum MarkError {
     Cancelled,
 }
 
+impl MarkError {
+    /// Returns true if something could not be read. Another process may have changed the log
+    /// meanwhile.
+    pub(crate) fn is_doubt(&self) -> bool {
+        !matches!(self, Self::OtherScores { .. } | Self::Memory { .. } | Self::Cancelled)
+    }
+}
+
 /// The reason why a tree was not walked to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum MarkTreeError {

@@ -127,6 +127,18 @@ pub enum SpaceNeedsError {
     Circle,
 }
 
+impl SpaceNeedsError {
+    /// Returns true if the log could not be read as it should. Another process may have changed it
+    /// meanwhile.
+    fn is_doubt(&self) -> bool {
+        match self {
+            Self::Roots(_) | Self::List(_) | Self::Measure(_) => true,
+            Self::Walk(error) => error.is_doubt(),
+            _ => false,
+        }
+    }
+}
+
 has_kind!(SpaceNeedsError: Self::NotPermitted(_) => CannotRead, Self::Circle => Damage);
 
 impl SpaceNeeds {
@@ -135,6 +147,11 @@ impl SpaceNeeds {
     /// # Errors
     /// [`SpaceNeedsError`].
     pub fn of(archive: &Archive, memory_bytes: u64, progress: &Progress) -> Result<Self, SpaceNeedsError> {
+        let look = |archive: &Archive| Self::look_at(archive, memory_bytes, progress);
+        archive.with_second_look(SpaceNeedsError::is_doubt, look)
+    }
+
+    fn look_at(archive: &Archive, memory_bytes: u64, progress: &Progress) -> Result<Self, SpaceNeedsError> {
         let store = archive.store();
         store.role().require(Permission::Read)?;
         let roots = LiveRoots::of(store, ForeignRoots::None, &BTreeSet::new())?;
@@ -173,6 +190,16 @@ impl SpaceNeeds {
     /// # Errors
     /// As [`of`](Self::of).
     pub fn bytes_of_only(
+        archive: &Archive,
+        snapshots: &BTreeSet<SnapshotId>,
+        memory_bytes: u64,
+        progress: &Progress,
+    ) -> Result<u64, SpaceNeedsError> {
+        let look = |archive: &Archive| Self::look_at_only(archive, snapshots, memory_bytes, progress);
+        archive.with_second_look(SpaceNeedsError::is_doubt, look)
+    }
+
+    fn look_at_only(
         archive: &Archive,
         snapshots: &BTreeSet<SnapshotId>,
         memory_bytes: u64,

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use varve_block::{BlockName, BlockStore};
+use varve_block::{BlockName, BlockStore, with_causes};
 use varve_log::{AppendError, OpenLogError};
 use varve_store::{CloseError, NotPermitted, OpenStoreError, Permission, Store};
 use varve_world::Timestamp;
@@ -109,6 +109,9 @@ pub(crate) fn changed(
     Ok(changed)
 }
 
+/// The most looks at a log that other processes change all the time.
+const LOOKS_MAX: usize = 16;
+
 /// Why the additions of another process are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
@@ -140,6 +143,40 @@ impl Archive {
             Catalog::unread(&store.newest_catalogs())
         };
         Ok(Self::with_catalog(Arc::new(store), catalog))
+    }
+
+    /// Opens the same archive once more for reading, with nothing of what this one has read: for a
+    /// second look before damage is reported.
+    ///
+    /// # Errors
+    /// [`FollowError`]
+    pub fn open_anew(&self) -> Result<Self, FollowError> {
+        Ok(Self::open(self.store.open_anew()?)?)
+    }
+
+    /// Calls `work` with this archive. If it fails with a doubt about the log, calls it again with a
+    /// fresh opening each time, until it fails twice in a row in the same way: other processes may
+    /// write, forget and collect meanwhile.
+    pub(crate) fn with_second_look<T, E: std::error::Error + 'static>(
+        &self,
+        is_doubt: impl Fn(&E) -> bool,
+        mut work: impl FnMut(&Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut done = work(self);
+        // Nobody else changes a store that is open for writing.
+        for _ in 1..if self.store.is_open_to_write() { 0 } else { LOOKS_MAX } {
+            let Err(before) = &done else { break };
+            if !is_doubt(before) {
+                break;
+            }
+            let reason = with_causes(before);
+            let Ok(anew) = self.open_anew() else { break };
+            done = work(&anew);
+            if done.as_ref().is_err_and(|error| with_causes(error) == reason) {
+                break;
+            }
+        }
+        done
     }
 
     /// Joins a store with a catalog that was read in another way, for example from a replica if it

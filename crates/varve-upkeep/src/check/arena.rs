@@ -7,6 +7,9 @@ use super::Checker;
 use super::clumps::ClumpGroup;
 use crate::damage::{ArenaCheck, CheckArenaError, Damage, DamageKind, UnfinishedEnd, is_finding};
 
+/// The most looks at an arena that other processes change all the time.
+const LOOKS_MAX: usize = 16;
+
 /// An arena whose outline has been checked.
 #[derive(Default)]
 pub struct StartedCheck {
@@ -23,12 +26,19 @@ impl Checker<'_> {
     /// # Errors
     /// [`CheckArenaError`] when it cannot be read for a reason other than damage.
     pub fn check_arena(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, CheckArenaError> {
-        let begun = self.begin_check(id, data)?;
-        let (mut check, mut memory) = (begun.check, PageBuffer::default());
-        for group in &begun.groups {
-            check.add(self.check_group(group, &mut memory)?);
+        let mut memory = PageBuffer::default();
+        let mut check = ArenaCheck::default();
+        for _ in 0..LOOKS_MAX {
+            let begun = self.begin_check(id, data)?;
+            check = begun.check;
+            for group in &begun.groups {
+                check.add(self.check_group(group, &mut memory)?);
+            }
+            if !check.is_outdated {
+                check.add(self.finish_check(id, data)?);
+                break;
+            }
         }
-        check.add(self.finish_check(id, data)?);
         Ok(check)
     }
 
@@ -39,9 +49,22 @@ impl Checker<'_> {
     /// # Errors
     /// As for [`check_arena`](Self::check_arena).
     pub fn begin_check(&self, id: ArenaId, data: bool) -> Result<StartedCheck, CheckArenaError> {
-        let begun = self.look_at_outline(id, data)?;
-        // Damage must be found twice: a writer may have sealed the arena while it was checked.
-        if begun.check.damage.is_empty() { Ok(begun) } else { self.look_at_outline(id, data) }
+        let mut begun = self.look_at_outline(id, data)?;
+        // Damage must be found twice in the same file: another process may have sealed, replaced or
+        // removed it while it was checked.
+        for _ in 1..LOOKS_MAX {
+            if begun.check.damage.is_empty() {
+                break;
+            }
+            let before = self.log().arena_file(id);
+            let mut again = self.look_at_outline(id, data)?;
+            again.check.keep_found_again(&begun.check);
+            begun = again;
+            if before == self.log().arena_file(id) {
+                break;
+            }
+        }
+        Ok(begun)
     }
 
     fn look_at_outline(&self, id: ArenaId, data: bool) -> Result<StartedCheck, CheckArenaError> {
@@ -49,7 +72,10 @@ impl Checker<'_> {
         match self.check_opened(id, data, &mut begun.check) {
             Ok(groups) => begun.groups = groups,
             Err(error) if is_finding(&error) => {
-                if self.log().was_never_begun(id).unwrap_or(false) {
+                if self.log().is_gone(id) && !self.log().arenas().is_ok_and(|ids| ids.contains(&id)) {
+                    // A writer has removed an arena that was never begun. If it was begun, the
+                    // order of the arenas shows that it is missing.
+                } else if self.log().was_never_begun(id).unwrap_or(false) {
                     begun.check.unfinished = Some(UnfinishedEnd { arena: id, offset: 0 });
                 } else {
                     begun.check.report(id, 0, error.into(), Vec::new());
@@ -66,7 +92,19 @@ impl Checker<'_> {
     /// As for [`check_arena`](Self::check_arena).
     pub fn finish_check(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, CheckArenaError> {
         let mut check = ArenaCheck::default();
-        if let Some(damage) = self.check_parity(id, data)? {
+        let mut found = self.check_parity(id, data)?;
+        // A collector removes the parity of the arenas that it replaces.
+        for _ in 1..LOOKS_MAX {
+            if found.is_none() {
+                break;
+            }
+            let before = self.log().arena_file(id);
+            found = self.check_parity(id, data)?;
+            if before == self.log().arena_file(id) {
+                break;
+            }
+        }
+        if let Some(damage) = found {
             check.report(id, 0, damage.into(), Vec::new());
         }
         Ok(check)

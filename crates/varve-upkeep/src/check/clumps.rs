@@ -55,11 +55,30 @@ impl ClumpGroup {
 
 impl Checker<'_> {
     /// Does a part of [`check_arena`](Self::check_arena): every byte of a group. A caller that
-    /// checks several groups passes the same memory.
+    /// checks several groups passes the same memory. If the arena was replaced since its outline
+    /// was checked, the result is [outdated](ArenaCheck::is_outdated), and has no damage.
     ///
     /// # Errors
     /// As for [`check_arena`](Self::check_arena).
     pub fn check_group(
+        &self,
+        group: &ClumpGroup,
+        memory: &mut PageBuffer,
+    ) -> Result<ArenaCheck, CheckArenaError> {
+        let mut check = self.look_at_group(group, memory)?;
+        if !check.damage.is_empty() {
+            // Damage must be found twice in the same file.
+            let again = self.look_at_group(group, memory)?;
+            check.keep_found_again(&again);
+            if self.log().is_replaced(&group.arena) {
+                check.damage.clear();
+                check.is_outdated = true;
+            }
+        }
+        Ok(check)
+    }
+
+    fn look_at_group(
         &self,
         group: &ClumpGroup,
         memory: &mut PageBuffer,

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 
-use varve_log::{ArenaId, ArenaState, OpenLogError, Seal, Seals};
-use varve_store::{UnsealedScans, counted_before, may_be_missed, newest_ledger};
+use varve_log::{ArenaId, ArenaState, Ledger, OpenLogError, Seal, Seals};
+use varve_store::{NotedPage, UnsealedScans, counted_before, may_be_missed, newest_ledger};
 
 use super::Checker;
 use crate::damage::{Damage, DamageKind};
@@ -14,8 +14,26 @@ use crate::damage::{Damage, DamageKind};
 /// number.
 const MISSING_NAMED_MAX: usize = 1 << 16;
 
+/// The most looks until two in a row have seen the same log.
+const LOOKS_MAX: usize = 16;
+
+/// One look at the order of the arenas.
+struct OrderLook {
+    damage: Vec<Damage>,
+    seen: SeenOrder,
+}
+
+/// The part of the log that such a look has seen.
+#[derive(PartialEq)]
+struct SeenOrder {
+    ids: Vec<ArenaId>,
+    arenas: ExistingArenas,
+    ledger: Option<Ledger>,
+    noted: Option<NotedPage>,
+}
+
 /// The state of the arenas that exist.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 struct ExistingArenas {
     seals: Seals,
     /// The arenas without a seal, each with the number of seals that surely come before its own.
@@ -31,35 +49,60 @@ impl Checker<'_> {
     /// Checks that no arena is missing, that seals are where they should be, and that they are
     /// those of the newest page's ledger.
     ///
+    /// Damage counts if two looks in a row have seen the same log, and found the same in it: a
+    /// writer may have sealed an arena and counted the seal during a look, or a collector may have
+    /// replaced arenas.
+    ///
     /// # Errors
     /// [`OpenLogError`] when the arenas cannot be listed.
     pub fn check_order(&self) -> Result<Vec<Damage>, OpenLogError> {
-        let mut damage = self.look_at_order()?;
-        if !damage.is_empty() {
-            // Damage must be found twice: a writer may have sealed an arena and counted the seal
-            // during the check.
-            let again = self.look_at_order()?;
+        let mut last = self.look_at_order()?;
+        for _ in 1..LOOKS_MAX {
+            if last.damage.is_empty() {
+                break;
+            }
+            let mut again = self.look_at_order()?;
+            let is_same = again.seen == last.seen;
             let what = |damage: &Damage| (damage.arena, discriminant(&damage.kind));
-            damage.retain(|damage| again.iter().any(|again| what(again) == what(damage)));
+            again.damage.retain(|damage| last.damage.iter().any(|last| what(last) == what(damage)));
+            last = again;
+            if is_same {
+                break;
+            }
         }
-        Ok(damage)
+        Ok(last.damage)
     }
 
-    fn look_at_order(&self) -> Result<Vec<Damage>, OpenLogError> {
+    fn look_at_order(&self) -> Result<OrderLook, OpenLogError> {
         let ids = self.log().arenas()?;
+        let noted = self.vault().noted_page();
+        // An unreadable noted page is reported as lost too, since its arena may be gone.
+        let is_end_lost = !self.vault().newest_is_there().unwrap_or(false);
+        let mut scans = UnsealedScans::new(self.log());
+        let arenas = self.see_arenas(&ids, &mut scans);
+        let ledger = newest_ledger(self.vault(), &ids, &mut scans).ledger;
+        let mut damage = Vec::new();
+        if is_end_lost {
+            let arena = ids.last().copied().unwrap_or(ArenaId(0));
+            damage.push(Damage { arena, offset: 0, kind: DamageKind::EndLost, blocks: Vec::new() });
+        }
+        damage.extend(self.damage_of(&ids, &arenas, ledger)?);
+        Ok(OrderLook { damage, seen: SeenOrder { ids, arenas, ledger, noted } })
+    }
+
+    fn damage_of(
+        &self,
+        ids: &[ArenaId],
+        seen: &ExistingArenas,
+        ledger: Option<Ledger>,
+    ) -> Result<Vec<Damage>, OpenLogError> {
         let mut damage = Vec::new();
         let mut report = |arena, kind| damage.push(Damage { arena, offset: 0, kind, blocks: Vec::new() });
-        // An unreadable noted page is reported as lost too, since its arena may be gone.
-        if !self.vault().newest_is_there().unwrap_or(false) {
-            report(ids.last().copied().unwrap_or(ArenaId(0)), DamageKind::EndLost);
-        }
-        let mut scans = UnsealedScans::new(self.log());
-        let seen = self.see_arenas(&ids, &mut scans);
         seen.lost_by_parity.iter().for_each(|id| report(*id, DamageKind::SealLost));
         // Parity is made of durable arenas, so an arena that has it existed.
-        let gone_by_parity = self.vault().parity().gone(&ids).map_err(|source| OpenLogError { source })?;
+        let gone_by_parity = self.vault().parity().gone(ids).map_err(|source| OpenLogError { source })?;
         gone_by_parity.iter().for_each(|id| report(*id, DamageKind::Missing));
-        let Some(ledger) = newest_ledger(self.vault(), &ids, &mut scans).ledger else { return Ok(damage) };
+        let Some(ledger) = ledger else { return Ok(damage) };
         let newest = ids.last().copied().unwrap_or(ArenaId(0));
         // A writer that has found the end of the log gone counts the seals that it saw missing. Its
         // next page will carry that count.
@@ -82,9 +125,7 @@ impl Checker<'_> {
             return Ok(damage);
         }
         if !is_any_gone {
-            seen.without_their_seal(&ids, counted)
-                .into_iter()
-                .for_each(|id| report(id, DamageKind::SealLost));
+            seen.without_their_seal(ids, counted).into_iter().for_each(|id| report(id, DamageKind::SealLost));
         }
         if !is_as_counted {
             report(newest, DamageKind::Ledger);
@@ -107,8 +148,7 @@ impl Checker<'_> {
     fn see_arenas(&self, ids: &[ArenaId], scans: &mut UnsealedScans<'_>) -> ExistingArenas {
         let mut seen = ExistingArenas::default();
         for id in ids {
-            match self.log().open_arena(*id).and_then(|arena| Ok((self.log().state_as_left(&arena)?, arena)))
-            {
+            match self.log().read_arena(*id, |arena| Ok((self.log().state_as_left(&arena)?, arena))) {
                 Ok((ArenaState::Sealed { footer, .. }, arena)) => {
                     seen.seals.insert(*id, Seal::of(arena.header(), &footer));
                 }
@@ -120,6 +160,8 @@ impl Checker<'_> {
                         seen.lost_by_parity.push(*id);
                     }
                 }
+                // A writer has removed an arena that was never begun.
+                Err(_) if self.log().is_gone(*id) => {}
                 Err(_) => seen.unreadable_count += 1,
             }
         }

@@ -39,8 +39,9 @@ impl Checker<'_> {
             Err(OpenParityError::Storage(error)) => match error.kind() {
                 io::ErrorKind::NotFound => {
                     // An arena that was sealed since the store was last closed gets its parity from
-                    // the writer at work, or from the next one.
-                    let is_due = self.vault().noted_arena().is_some_and(|noted| id >= noted);
+                    // the writer at work, or from the next one. A collector removes the note of the
+                    // last closing before it replaces arenas.
+                    let is_due = self.vault().noted_arena().is_none_or(|noted| id >= noted);
                     let wanted = seal.is_some() && self.store.config().parity_percent.is_some() && !is_due;
                     return Ok(wanted.then_some(ParityDamage::Missing));
                 }
@@ -82,8 +83,8 @@ impl Checker<'_> {
 
     /// Returns the generation and the codes of a sealed arena; `None` if it is not sealed.
     pub(crate) fn seal_of(&self, id: ArenaId) -> Result<Option<SealIdentity>, ReadLogError> {
-        let arena = self.log().open_arena(id)?;
-        Ok(match self.log().state(&arena)? {
+        let (state, arena) = self.log().read_arena(id, |arena| Ok((self.log().state(&arena)?, arena)))?;
+        Ok(match state {
             ArenaState::Sealed { footer, .. } => {
                 let header = arena.header();
                 let (generation, header_code) = (header.generation, *header.code());

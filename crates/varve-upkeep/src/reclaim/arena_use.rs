@@ -23,6 +23,9 @@ const FRAME_ROW_BYTES: u64 = 32;
 /// A read for a table of frames. Most tables are shorter.
 const TABLE_READ_BYTES: usize = 4096;
 
+/// The most measurements of an arena that other processes change all the time.
+const MEASURES_MAX: usize = 16;
+
 /// The use of one arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaUse {
@@ -96,17 +99,25 @@ impl<'a> ArenaMeter<'a> {
     /// # Errors
     /// [`ReadLogError`] when the arena cannot be read for a reason other than damage.
     pub fn measure(&self, id: ArenaId) -> Result<MeasuredArena, ReadLogError> {
-        let mut found = Measurement::new(id);
-        let vault = self.store.vault();
-        found.usage.file_bytes = vault.storage().length(&id.file_name()).unwrap_or(0);
-        if self.damaged.contains(&id) {
-            found.usage.obstacle = Some(ArenaObstacle::Damaged);
+        let (log, vault) = (self.store.vault().log(), self.store.vault());
+        let mut tries_left = MEASURES_MAX;
+        loop {
+            let before = log.arena_file(id);
+            let mut found = Measurement::new(id);
+            found.usage.file_bytes = vault.storage().length(&id.file_name()).unwrap_or(0);
+            if self.damaged.contains(&id) {
+                found.usage.obstacle = Some(ArenaObstacle::Damaged);
+            }
+            match self.measure_pages(id, &mut found) {
+                Err(error) if is_finding(&error) => found.note_unreadable(&error),
+                other => other?,
+            }
+            tries_left -= 1;
+            // Damage counts only in a file that nobody has replaced or extended meanwhile.
+            if !found.is_unreadable || tries_left == 0 || before == log.arena_file(id) {
+                return Ok(found.finish());
+            }
         }
-        match self.measure_pages(id, &mut found) {
-            Err(error) if is_finding(&error) => found.note_unreadable(&error),
-            other => other?,
-        }
-        Ok(found.finish())
     }
 
     fn measure_pages(&self, id: ArenaId, found: &mut Measurement) -> Result<(), ReadLogError> {
@@ -224,6 +235,8 @@ struct Measurement {
     /// The blocks that a rewrite keeps, with dead ones in frames that are kept.
     kept_count: u64,
     barren: Vec<BlockName>,
+    /// True if something of it could not be read.
+    is_unreadable: bool,
 }
 
 impl Measurement {
@@ -243,7 +256,7 @@ impl Measurement {
             is_write_only: false,
             obstacle: None,
         };
-        Self { usage, kept_count: 0, barren: Vec::new() }
+        Self { usage, kept_count: 0, barren: Vec::new(), is_unreadable: false }
     }
 
     fn count(&mut self, name: &BlockName, size: u32, is_live: bool) {
@@ -284,6 +297,7 @@ impl Measurement {
 
     fn note_unreadable(&mut self, error: &ReadLogError) {
         let reason = with_causes(error);
+        self.is_unreadable = true;
         self.usage.obstacle.get_or_insert(ArenaObstacle::Unreadable { reason });
     }
 

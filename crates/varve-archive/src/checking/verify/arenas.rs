@@ -13,6 +13,9 @@ use crate::progress::Progress;
 /// The number of arenas in a group of which only the structure is read.
 const OUTLINE_COUNT: usize = 256;
 
+/// The most checks of an arena that is replaced all the time.
+const CHECKS_MAX: usize = 16;
+
 /// Checks all arenas, and every byte of those in `read`. The results are sorted by arena. Results
 /// that were complete before a cancellation are included.
 pub(super) fn check_arenas(
@@ -52,8 +55,29 @@ struct ArenasCheck<'a> {
 }
 
 impl ArenasCheck<'_> {
-    /// The results of the arenas that were checked completely.
+    /// The results of the arenas that were checked completely. An arena that a collector replaces
+    /// meanwhile is checked anew.
     fn group(&self, ids: &[ArenaId], data: bool, memories: &mut [PageBuffer]) -> Vec<(ArenaId, ArenaCheck)> {
+        let mut checks = Vec::new();
+        let mut due = ids.to_vec();
+        for _ in 0..CHECKS_MAX {
+            let (outdated, done): (Vec<_>, Vec<_>) =
+                self.group_once(&due, data, memories).into_iter().partition(|(_, check)| check.is_outdated);
+            checks.extend(done);
+            due = outdated.into_iter().map(|(id, _)| id).collect();
+            if due.is_empty() {
+                break;
+            }
+        }
+        checks
+    }
+
+    fn group_once(
+        &self,
+        ids: &[ArenaId],
+        data: bool,
+        memories: &mut [PageBuffer],
+    ) -> Vec<(ArenaId, ArenaCheck)> {
         let workers = self.store.world().workers.as_ref();
         let begun = read_each(workers, ids, |id| self.unless_stopped(|| self.begin(*id, data)));
         let (mut checks, mut groups) = (Vec::new(), Vec::new());
