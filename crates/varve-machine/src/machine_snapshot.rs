@@ -577,7 +577,9 @@ impl HeldDisk {
             return Ok(());
         }
         let folder = rustix::fs::fstatvfs(&self.scratch)?;
-        if folder.f_bavail.saturating_mul(folder.f_frsize) < SCRATCH_ROOM_MIN {
+        // A file system that does not tell its size says zero.
+        let has_size = folder.f_blocks > 0;
+        if has_size && folder.f_bavail.saturating_mul(folder.f_frsize) < SCRATCH_ROOM_MIN {
             let said = "the scratch folder is nearly full of data that the machine has overwritten meanwhile: choose one with more space with --scratch";
             return Err(io::Error::new(io::ErrorKind::StorageFull, said));
         }

@@ -14,7 +14,7 @@ use rustix::fs::FlockOperation;
 use varve_archive::RemoteArchive;
 use varve_block::{BlockStore, Score};
 use varve_venti::{Address, SCORE_BYTES};
-use varve_world::{Clock, RealClock, Timestamp, World};
+use varve_world::{Clock, RealClock, Timestamp, World, sync_open_folder};
 
 use crate::failure::InUse;
 use crate::user_folders;
@@ -100,7 +100,8 @@ impl LockedRootsFile {
         let line = format!("\n{LABEL}{root} {}\n", rfc3339(RealClock.now()));
         let noted = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let noted = noted.and_then(|()| folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all()));
+        let noted =
+            noted.and_then(|()| folder.map_or(Ok(()), |folder| sync_open_folder(&File::open(folder)?)));
         noted.with_context(|| {
             format!("cannot write {}: write down this root yourself: {LABEL}{root}", self.path.display())
         })

@@ -20,6 +20,7 @@ mod page_buffer;
 mod random;
 mod real;
 mod storage;
+mod support;
 mod uncached;
 mod workers;
 
@@ -35,6 +36,7 @@ pub use real::RealStorage;
 pub use storage::{
     FileLock, FileName, FileNameError, FreeSpace, LockError, Storage, is_exhausted, is_out_of_descriptors,
 };
+pub use support::{is_unsupported, sync_open_folder};
 pub use uncached::open_uncached;
 pub use workers::{InlineWorkers, RealWorkers, Task, Workers, both, read_each, read_each_with};
 

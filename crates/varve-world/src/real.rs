@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use crate::storage::{FileLock, FileName, FreeSpace, LockError, Storage, is_exhausted};
+use crate::support::sync_open_folder;
 use crate::uncached::{self, open_uncached};
 
 /// The maximum number of files that are kept open for later reads.
@@ -141,12 +142,12 @@ impl RealStorage {
         match self.with_descriptors(|| File::open(folder.join(".."))) {
             // The parent may belong to another user and be unreadable.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-            above => above?.sync_all(),
+            above => sync_open_folder(&above?),
         }
     }
 
     fn sync_folder_at(&self, folder: &Path) -> io::Result<()> {
-        self.with_descriptors(|| File::open(folder))?.sync_all()
+        sync_open_folder(&self.with_descriptors(|| File::open(folder))?)
     }
 
     fn folder_path(&self, folder: &str) -> PathBuf {
@@ -295,8 +296,7 @@ impl Storage for RealStorage {
 
     fn free_space(&self) -> io::Result<Option<FreeSpace>> {
         let space = rustix::fs::statvfs(&self.root)?;
-        let bytes = |block_count: u64| block_count.saturating_mul(space.f_frsize);
-        Ok(Some(FreeSpace { free_bytes: bytes(space.f_bavail), total_bytes: bytes(space.f_blocks) }))
+        Ok(FreeSpace::of_blocks(space.f_bavail, space.f_blocks, space.f_frsize))
     }
 
     fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {

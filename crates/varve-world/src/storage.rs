@@ -82,6 +82,16 @@ pub struct FreeSpace {
     pub total_bytes: u64,
 }
 
+impl FreeSpace {
+    /// Converts the numbers of `statvfs(3)`. Returns `None` if the file system does not tell its
+    /// size: some that are mounted by a program say zero, and are not full.
+    pub(crate) fn of_blocks(free_count: u64, block_count: u64, block_bytes: u64) -> Option<Self> {
+        let bytes = |count: u64| count.saturating_mul(block_bytes);
+        (bytes(block_count) > 0)
+            .then(|| Self { free_bytes: bytes(free_count), total_bytes: bytes(block_count) })
+    }
+}
+
 /// A folder of files.
 ///
 /// Until [`sync`](Self::sync) returns, appended bytes may be lost, torn or reordered. Until
@@ -341,5 +351,15 @@ mod tests {
         assert_eq!(FileName::new("a/b/c").unwrap().folder(), "a/b");
         assert_eq!(FileName::new("c").unwrap().folder(), "");
         assert_eq!(FileName::new("a/b").unwrap().unfinished(), FileName::new("a/b.new").unwrap());
+    }
+
+    #[test]
+    fn a_file_system_without_a_size_is_not_full() {
+        assert_eq!(FreeSpace::of_blocks(0, 0, 4096), None);
+        assert_eq!(FreeSpace::of_blocks(0, 100, 0), None);
+        let full = FreeSpace { free_bytes: 0, total_bytes: 409_600 };
+        assert_eq!(FreeSpace::of_blocks(0, 100, 4096), Some(full));
+        let huge = FreeSpace { free_bytes: 4096, total_bytes: u64::MAX };
+        assert_eq!(FreeSpace::of_blocks(1, u64::MAX, 4096), Some(huge));
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::page_buffer::{PAGE_BYTES, PageBuffer};
+use crate::support::is_unsupported;
 
 /// Unaligned data is copied and written in parts of this size.
 const PIECE_BYTES: usize = 1 << 20;
@@ -18,15 +19,9 @@ const PIECE_BYTES: usize = 1 << 20;
 pub fn open_uncached(path: &Path, options: &OpenOptions) -> io::Result<Option<File>> {
     let Ok(direct) = i32::try_from(rustix::fs::OFlags::DIRECT.bits()) else { return Ok(None) };
     match options.clone().custom_flags(direct).open(path) {
-        Err(error) if cannot_be(&error) => Ok(None),
+        Err(error) if is_unsupported(&error) => Ok(None),
         other => other.map(Some),
     }
-}
-
-/// Reports whether an error means that the file system does not support the direct transfer or
-/// opening.
-fn cannot_be(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 
 /// The number of bytes before the next page of the file.
@@ -47,7 +42,7 @@ pub(crate) fn read_exact_at(file: &File, uncached: &File, into: &mut [u8], offse
     }
     let (pages, tail) = into.split_at_mut(end_of_pages(into.len()));
     match uncached.read_exact_at(pages, offset) {
-        Err(error) if cannot_be(&error) => file.read_exact_at(pages, offset)?,
+        Err(error) if is_unsupported(&error) => file.read_exact_at(pages, offset)?,
         other => other?,
     }
     file.read_exact_at(tail, offset + pages.len() as u64)
@@ -73,7 +68,7 @@ pub(crate) fn write_all_at(file: &File, uncached: &File, bytes: &[u8], offset: u
         match uncached.write_all_at(aligned, place) {
             // Direct writes are not possible here after all, or not for the rest of a partly
             // written buffer.
-            Err(error) if cannot_be(&error) => file.write_all_at(piece, place)?,
+            Err(error) if is_unsupported(&error) => file.write_all_at(piece, place)?,
             other => other?,
         }
         place += piece.len() as u64;

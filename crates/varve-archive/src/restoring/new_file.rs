@@ -4,12 +4,12 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
+use varve_world::sync_open_folder;
 
 use crate::restoring::partial::{self, exists, partial_names, rename_new};
 
@@ -22,7 +22,7 @@ pub const PUBLIC: u32 = 0o666;
 /// completed.
 pub struct NewFile {
     file: File,
-    folder: OwnedFd,
+    folder: File,
     /// The name until the file is complete.
     partial_name: Vec<u8>,
     name: Vec<u8>,
@@ -41,6 +41,7 @@ impl NewFile {
         let folder = destination.parent().filter(|folder| !folder.as_os_str().is_empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        let folder = File::from(folder);
         if !overwrite && exists(&folder, &name)? {
             return Err(Errno::EXIST.into());
         }
@@ -94,7 +95,7 @@ impl NewFile {
             false => rename_new(&self.folder, from, to, &partial::rename)?,
         }
         self.is_complete = true;
-        Ok(rustix::fs::fsync(&self.folder)?)
+        sync_open_folder(&self.folder)
     }
 }
 

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FallocateFlags, fallocate};
+use varve_world::{is_unsupported, sync_open_folder};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::disk::{DiskExtent, ServedDisk, WritableDisk, push};
@@ -202,8 +203,8 @@ impl Overlay {
         self.file.set_len(self.data_at + self.size)?;
         // Allocate the map now: on a full disk, writes may then fail, but flushes do not.
         match fallocate(&self.file, FallocateFlags::empty(), HEADER_BYTES, self.data_at - HEADER_BYTES) {
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) if !is_unsupported(&error.into()) => return Err(error.into()),
+            _ => {}
         }
         self.file.sync_all()?;
         self.file.write_all_at(&encode_header(self.size, identity), 0)?;
@@ -274,7 +275,7 @@ impl Overlay {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, flags, self.data_at + range.start, range.end - range.start) {
             Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(error) if is_unsupported(&error.into()) => {}
             Err(error) => return Err(error.into()),
         }
         let zeros = vec![0; 1 << 20];
@@ -366,7 +367,7 @@ fn decode_header(header: &[u8; CHECKSUM_AT + 8]) -> Option<(u64, String)> {
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    sync_open_folder(&File::open(folder.unwrap_or(Path::new(".")))?)
 }
 
 impl ServedDisk for Overlay {

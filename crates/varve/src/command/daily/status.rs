@@ -11,7 +11,7 @@ use varve_daily::{
 use varve_notify::promise_value;
 use varve_session::{CommandSession, StoreLocation};
 use varve_watch::{ConfiguredStore, JudgedPromise, PromiseKind, PromiseState, show_time_span};
-use varve_world::{Clock, RealClock, Timestamp};
+use varve_world::{Clock, RealClock, RealStorage, Storage, Timestamp};
 
 use super::config_file::{LoadedConfig, has_usual_file};
 use super::empty_folders::empty_sources;
@@ -124,11 +124,12 @@ fn time_before(now: Timestamp, span: Duration) -> Timestamp {
     Timestamp(now.0.saturating_sub(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
 }
 
-/// Returns the free bytes of the store's file system; `None` at a server.
+/// Returns the free bytes of the store's file system; `None` at a server, and if the file system
+/// does not tell.
 pub fn free_bytes(session: &CommandSession) -> Option<Result<u64, String>> {
     let Ok(StoreLocation::Folder(folder)) = session.home() else { return None };
-    let free = rustix::fs::statvfs(&folder);
-    Some(free.map(|free| free.f_bavail.saturating_mul(free.f_frsize)).map_err(|error| error.to_string()))
+    let space = RealStorage::new(&folder).free_space().transpose()?;
+    Some(space.map(|space| space.free_bytes).map_err(|error| error.to_string()))
 }
 
 fn print(invocation: &Invocation, state: &StateFolder, promise: &JudgedPromise) {
