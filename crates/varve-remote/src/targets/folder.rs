@@ -1,9 +1,9 @@
 //! Objects as files in a folder, on another disk or a mounted file system.
 //!
 //! A new object is written under a name that only its writer has and that no store uses (it begins
-//! with a dot). It is made durable and then gets its own name: by a rename that never replaces, or
-//! by a hard link if the file system has no such rename. So a dead writer leaves only a file that
-//! no listing shows.
+//! with a dot). It is made durable and then gets its own name: by a rename that never replaces, by
+//! a hard link if the file system has no such rename, or by a check and a rename if it has neither.
+//! So a dead writer leaves only a file that no listing shows.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -12,12 +12,12 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::fs::{CWD, OFlags, RenameFlags};
-use rustix::io::Errno;
-use varve_world::FileName;
+use varve_world::{FileName, sync_open_folder};
 
 use crate::naming::leftovers;
 use crate::naming::object_names::is_folder_of_a_store;
@@ -32,6 +32,11 @@ use crate::{
 
 /// The bytes that are read or written between two checks of the pace.
 const PART_BYTES: usize = 256 << 10;
+
+/// A file is absent if it is so at each of these looks.
+const LOOKS_MAX: u32 = 3;
+/// The pause between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The files below one folder.
 ///
@@ -85,11 +90,20 @@ impl FolderTarget {
     /// block, or never end.
     fn open(&self, name: &FileName) -> Result<(File, u64), AttemptError> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened =
-            OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(self.path(name));
-        let file = match opened {
-            Err(error) if is_absent(&error) => return Err(AttemptError::NotFound),
-            opened => opened.map_err(AttemptError::of_io)?,
+        let (mut options, path) = (OpenOptions::new(), self.path(name));
+        options.read(true).custom_flags(flags.bits().cast_signed());
+        let mut look_count = 1;
+        let file = loop {
+            match options.open(&path) {
+                // Some file systems of FUSE have neither the old nor the new file for a moment
+                // while a file is replaced.
+                Err(error) if is_absent(&error) && look_count < LOOKS_MAX => {
+                    look_count += 1;
+                    edge::sleep(LOOK_PAUSE);
+                }
+                Err(error) if is_absent(&error) => return Err(AttemptError::NotFound),
+                opened => break opened.map_err(AttemptError::of_io)?,
+            }
         };
         let metadata = file.metadata().map_err(AttemptError::of_io)?;
         if !metadata.is_file() {
@@ -168,7 +182,10 @@ impl FolderTarget {
         let unfinished = UnfinishedObject::new(folder).map_err(AttemptError::of_io)?;
         self.fill(&unfinished, contents).map_err(AttemptError::of_io)?;
         match mode {
-            PutMode::Create => unfinished.create(&path, self.creation_way(folder))?,
+            PutMode::Create => {
+                let way = self.creation_way(folder).map_err(AttemptError::of_io)?;
+                unfinished.create(&path, way)?;
+            }
             PutMode::Replace => unfinished.replace(&path).map_err(AttemptError::of_io)?,
         }
         sync_folder(folder).map_err(AttemptError::of_io)
@@ -240,8 +257,11 @@ impl FolderTarget {
     }
 
     /// Returns the way of exclusive creation in this file system. It is determined once, by trying.
-    fn creation_way(&self, folder: &Path) -> ExclusiveCreation {
-        *self.creation.get_or_init(|| try_creation(folder).unwrap_or(ExclusiveCreation::Look))
+    fn creation_way(&self, folder: &Path) -> io::Result<ExclusiveCreation> {
+        match self.creation.get() {
+            Some(way) => Ok(*way),
+            None => try_creation(folder).map(|way| *self.creation.get_or_init(|| way)),
+        }
     }
 
     /// Lists the objects below a folder. A full listing also records the leftovers of dead writers.
@@ -323,11 +343,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {
-    match File::open(folder)?.sync_all() {
-        // Some mounted file systems do not support a sync of folders. There is no alternative.
-        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
-        outcome => outcome,
-    }
+    sync_open_folder(&File::open(folder)?)
 }
 
 /// A file without its final name. It is removed if it is dropped before it gets one.
@@ -383,16 +399,30 @@ impl Drop for UnfinishedObject {
     }
 }
 
-/// Tries the ways of creation with two names that no store uses.
+/// Returns the first way of creation that works in the file system of a folder.
 fn try_creation(folder: &Path) -> io::Result<ExclusiveCreation> {
-    let taken = UnfinishedObject::new(folder)?;
     for way in [ExclusiveCreation::Rename, ExclusiveCreation::Link] {
-        let other = UnfinishedObject::new(folder)?;
-        if matches!(other.create(&taken.path, way), Err(AttemptError::Exists)) {
+        if creates(folder, way)? {
             return Ok(way);
         }
     }
     Ok(ExclusiveCreation::Look)
+}
+
+/// Tries one way of creation with names that no store uses. The success must come first: that a
+/// name exists is said by the kernel, before it asks the file system whether it knows this way at
+/// all.
+fn creates(folder: &Path, way: ExclusiveCreation) -> io::Result<bool> {
+    let (first, second) = (UnfinishedObject::new(folder)?, UnfinishedObject::new(folder)?);
+    (&first.file).write_all(b"first")?;
+    (&second.file).write_all(b"second")?;
+    let name = folder.join(leftovers::unfinished_name(edge::draw()?));
+    let is_created = first.create(&name, way).is_ok();
+    let is_refused = matches!(second.create(&name, way), Err(AttemptError::Exists));
+    // A file system that claims a success that was none is not believed either.
+    let is_first = fs::read(&name).is_ok_and(|contents| contents == b"first");
+    drop(fs::remove_file(&name));
+    Ok(is_created && is_refused && is_first)
 }
 
 impl fmt::Display for FolderTarget {
@@ -406,7 +436,7 @@ impl Target for FolderTarget {
         // A missing folder will be in the file system of its parent.
         let nearest = self.root.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
         Capabilities {
-            create_is_exclusive: self.creation_way(nearest) != ExclusiveCreation::Look,
+            create_is_exclusive: self.creation_way(nearest).is_ok_and(|way| way != ExclusiveCreation::Look),
             ranges: true,
         }
     }

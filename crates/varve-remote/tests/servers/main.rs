@@ -11,6 +11,7 @@ mod faults;
 mod hostile;
 mod kinds;
 mod lonely_server;
+mod mounts;
 mod promises;
 mod proxy;
 mod web;
