@@ -5,6 +5,9 @@
 //! object arrives under a name that no store uses and no other writer has. It is made durable if
 //! the server can (`fsync@openssh.com`). Then it gets its name by a hard link, which never replaces
 //! (`hardlink@openssh.com`), or by a check and a rename.
+//!
+//! A server announces the abilities of its program, and not those of its disk. So a hard link is
+//! tried before it is relied upon.
 
 mod known_hosts;
 mod login;
@@ -12,9 +15,10 @@ mod login;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
@@ -50,6 +54,7 @@ const FOLDERS_AT_ONCE: usize = 8;
 const FSYNC: &str = "fsync@openssh.com";
 const HARDLINK: &str = "hardlink@openssh.com";
 const POSIX_RENAME: &str = "posix-rename@openssh.com";
+const STATVFS: &str = "statvfs@openssh.com";
 
 /// A folder of another machine.
 pub(crate) struct Sftp {
@@ -63,6 +68,8 @@ pub(crate) struct Sftp {
     down: Option<Arc<Pace>>,
     session: Mutex<Option<Arc<SftpSession>>>,
     calls: Semaphore,
+    /// True if a hard link gives a file a new name, and never replaces one. Set by a trial.
+    has_links: OnceLock<bool>,
 }
 
 struct SftpSession {
@@ -90,6 +97,7 @@ impl Sftp {
             down: options.down.clone(),
             session: Mutex::default(),
             calls: Semaphore::new(CALLS_AT_ONCE),
+            has_links: OnceLock::new(),
         })
     }
 
@@ -189,7 +197,10 @@ impl Sftp {
             .try_for_each(async |_| Ok(()))
             .await?;
         if session.extensions.contains(FSYNC) {
-            session.sftp.fsync(handle).await.map_err(of_sftp)?;
+            match session.sftp.fsync(handle).await {
+                Err(error) if is_unsupported(&error) => {}
+                synced => drop(synced.map_err(of_sftp)?),
+            }
         }
         let arrived = session.sftp.fstat(handle).await.map_err(of_sftp)?.attrs.size;
         if let Some(arrived) = arrived.filter(|arrived| *arrived != contents.len() as u64) {
@@ -230,17 +241,64 @@ impl Sftp {
         }
         let (folder, _) = path.rsplit_once('/').unwrap_or_default();
         let unfinished = format!("{folder}/{}", unfinished_name()?);
+        let mut has_links = false;
         let outcome = match self.write(session, &unfinished, contents).await {
-            Ok(()) if mode == PutMode::Create => session.create(&unfinished, &path).await,
+            Ok(()) if mode == PutMode::Create => match self.has_links(session, folder).await {
+                Ok(found) => {
+                    has_links = found;
+                    session.create(&unfinished, &path, has_links).await
+                }
+                Err(trouble) => Err(trouble),
+            },
             Ok(()) => session.replace(&unfinished, &path).await,
+            Err(AttemptError::Refused(error)) => Err(session.cause(folder, contents.len(), error).await),
             Err(trouble) => Err(trouble),
         };
         // After a hard link the temporary name still exists; after a failure it may. It may stay:
         // it is invisible.
-        if outcome.is_err() || (mode == PutMode::Create && session.extensions.contains(HARDLINK)) {
+        if outcome.is_err() || has_links {
             drop(session.sftp.remove(&unfinished).await);
         }
         outcome
+    }
+
+    /// Returns true if files get their names by hard links. That is determined once, by trying it
+    /// in `folder`.
+    async fn has_links(&self, session: &SftpSession, folder: &str) -> Result<bool, AttemptError> {
+        if let Some(known) = self.has_links.get() {
+            return Ok(*known);
+        }
+        let has_links = session.extensions.contains(HARDLINK) && self.try_links(session, folder).await?;
+        Ok(*self.has_links.get_or_init(|| has_links))
+    }
+
+    /// Tries a hard link with names that no store uses, and looks at the result: there are servers
+    /// that refuse each link, because their disk has none, and servers that make none and say that
+    /// they did.
+    async fn try_links(&self, session: &SftpSession, folder: &str) -> Result<bool, AttemptError> {
+        let [first, second, name] = [unfinished_name()?, unfinished_name()?, unfinished_name()?]
+            .map(|own_name| format!("{folder}/{own_name}"));
+        let outcome = async {
+            self.write(session, &first, &Bytes::from_static(b"1")).await?;
+            self.write(session, &second, &Bytes::from_static(b"22")).await?;
+            let is_linked = session.link(&first, &name).await?;
+            let is_linked_again = session.link(&second, &name).await?;
+            Ok(is_linked && !is_linked_again && session.length(&name).await? == Some(1))
+        };
+        let outcome = outcome.await;
+        for path in [first, second, name] {
+            drop(session.sftp.remove(path).await);
+        }
+        outcome
+    }
+
+    /// Returns the folder of the target; if it does not exist, the nearest one above it.
+    async fn nearest_folder(&self, session: &SftpSession) -> Result<&str, AttemptError> {
+        let mut folder = self.root.as_str();
+        while !folder.is_empty() && folder != "." && !session.is_folder(folder).await? {
+            folder = folder.rsplit_once('/').map_or(".", |(above, _)| above);
+        }
+        Ok(folder)
     }
 
     async fn read(
@@ -396,8 +454,49 @@ impl SftpSession {
         }
     }
 
-    async fn create(&self, from: &str, to: &str) -> Result<(), AttemptError> {
-        let outcome = if self.extensions.contains(HARDLINK) {
+    /// Returns the length of a regular file; `None` if there is none.
+    async fn length(&self, path: &str) -> Result<Option<u64>, AttemptError> {
+        match self.sftp.lstat(path).await {
+            Ok(found) => Ok(found.attrs.size.filter(|_| found.attrs.is_regular())),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(of_sftp(error)),
+        }
+    }
+
+    /// Makes a hard link. Returns whether the server says that it did.
+    async fn link(&self, from: &str, to: &str) -> Result<bool, AttemptError> {
+        match self.sftp.hardlink(from, to).await {
+            Ok(_) => Ok(true),
+            Err(SftpError::Status(_)) => Ok(false),
+            Err(error) => Err(of_sftp(error)),
+        }
+    }
+
+    /// Names the cause of a refused upload of this many bytes, as far as the server tells it: the
+    /// protocol has no status for a full disk.
+    async fn cause(&self, folder: &str, byte_count: usize, refusal: io::Error) -> AttemptError {
+        if self.extensions.contains(STATVFS)
+            && let Ok(disk) = self.sftp.statvfs(folder).await
+            && disk.blocks > 0
+        {
+            let free_bytes = disk.blocks_avail.saturating_mul(disk.fragment_size);
+            // The part that was written is still there.
+            if free_bytes < byte_count as u64 {
+                let text = format!(
+                    "No space left on the server's disk, where {free_bytes} bytes are free: {refusal}"
+                );
+                return AttemptError::Refused(io::Error::new(io::ErrorKind::StorageFull, text));
+            }
+            if disk.inodes > 0 && disk.inodes_avail == 0 {
+                let text = format!("The server's disk can hold no more files: {refusal}");
+                return AttemptError::Refused(io::Error::new(io::ErrorKind::StorageFull, text));
+            }
+        }
+        AttemptError::Refused(refusal)
+    }
+
+    async fn create(&self, from: &str, to: &str, has_links: bool) -> Result<(), AttemptError> {
+        let outcome = if has_links {
             self.sftp.hardlink(from, to).await
         } else if self.is_there(to).await? {
             return Err(AttemptError::Exists);
@@ -413,26 +512,34 @@ impl SftpSession {
     }
 
     async fn replace(&self, from: &str, to: &str) -> Result<(), AttemptError> {
-        if !self.extensions.contains(POSIX_RENAME) {
-            // Without this extension, a rename does not replace. Neither file exists for a moment.
-            match self.sftp.remove(to).await {
-                Err(error) if !is_absent(&error) => return Err(of_sftp(error)),
-                _ => {}
+        if self.extensions.contains(POSIX_RENAME) {
+            let word = |text: &str| {
+                [&u32::try_from(text.len()).unwrap_or(0).to_be_bytes(), text.as_bytes()].concat()
+            };
+            let asked = self.sftp.extended(POSIX_RENAME, [word(from), word(to)].concat());
+            match asked.await.map_err(of_sftp)? {
+                Packet::Status(status) if status.status_code == StatusCode::Ok => return Ok(()),
+                // It was announced all the same.
+                Packet::Status(status) if status.status_code == StatusCode::OpUnsupported => {}
+                Packet::Status(status) => return Err(of_sftp(status.into())),
+                _ => return Err(of_sftp(SftpError::UnexpectedPacket)),
             }
-            return self.sftp.rename(from, to).await.map(drop).map_err(of_sftp);
         }
-        let word =
-            |text: &str| [&u32::try_from(text.len()).unwrap_or(0).to_be_bytes(), text.as_bytes()].concat();
-        match self.sftp.extended(POSIX_RENAME, [word(from), word(to)].concat()).await.map_err(of_sftp)? {
-            Packet::Status(status) if status.status_code == StatusCode::Ok => Ok(()),
-            Packet::Status(status) => Err(of_sftp(status.into())),
-            _ => Err(of_sftp(SftpError::UnexpectedPacket)),
+        // Without this extension, a rename does not replace. Neither file exists for a moment.
+        match self.sftp.remove(to).await {
+            Err(error) if !is_absent(&error) => return Err(of_sftp(error)),
+            _ => {}
         }
+        self.sftp.rename(from, to).await.map(drop).map_err(of_sftp)
     }
 }
 
 fn is_absent(error: &SftpError) -> bool {
     matches!(error, SftpError::Status(status) if status.status_code == StatusCode::NoSuchFile)
+}
+
+fn is_unsupported(error: &SftpError) -> bool {
+    matches!(error, SftpError::Status(status) if status.status_code == StatusCode::OpUnsupported)
 }
 
 fn is_failure(error: &SftpError) -> bool {
@@ -441,11 +548,15 @@ fn is_failure(error: &SftpError) -> bool {
 
 /// Converts an error of the server or the library.
 fn of_sftp(error: SftpError) -> AttemptError {
-    let code = match &error {
-        SftpError::Status(status) => Some(status.status_code),
-        _ => None,
+    let (code, text) = match &error {
+        // Many servers repeat the name of the status as its text.
+        SftpError::Status(status) if status.error_message == status.status_code.to_string() => {
+            (Some(status.status_code), status.error_message.clone())
+        }
+        SftpError::Status(status) => (Some(status.status_code), error.to_string()),
+        _ => (None, error.to_string()),
     };
-    let text = std::io::Error::other(error.to_string());
+    let text = io::Error::other(text);
     match code {
         Some(StatusCode::NoSuchFile) => AttemptError::NotFound,
         Some(StatusCode::PermissionDenied | StatusCode::OpUnsupported | StatusCode::Failure) => {
@@ -465,8 +576,15 @@ impl AttemptTarget for Sftp {
     type Upload = ();
 
     fn capabilities(&self) -> Result<Capabilities, AttemptError> {
-        let create_is_exclusive = self.call(0, async |session| Ok(session.extensions.contains(HARDLINK)))?;
-        Ok(Capabilities { create_is_exclusive, ranges: true })
+        let create_is_exclusive = self.call(0, async |session| {
+            let folder = self.nearest_folder(session).await?;
+            self.has_links(session, folder).await
+        });
+        match create_is_exclusive {
+            // A reader without write access creates nothing.
+            Err(AttemptError::Refused(_)) => Ok(Capabilities { create_is_exclusive: false, ranges: true }),
+            other => Ok(Capabilities { create_is_exclusive: other?, ranges: true }),
+        }
     }
 
     fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), AttemptError> {

@@ -168,6 +168,27 @@ pub fn sftp() -> Option<Kind> {
     Some(Kind::new("sftp", server, "files", &url, options))
 }
 
+/// rclone as an SFTP server. It says that it makes hard links, and makes none.
+pub fn rclone_sftp() -> Option<Kind> {
+    let (program, keygen) = (program("rclone")?, program("ssh-keygen")?);
+    let server = Server::start(|folder, port| {
+        make_key(&keygen, &folder.join("host"));
+        let host = fs::read_to_string(folder.join("host.pub")).unwrap();
+        fs::write(folder.join("known_hosts"), format!("[127.0.0.1]:{port} {host}")).unwrap();
+        fs::create_dir(folder.join("files")).unwrap();
+        let mut command = Command::new(program);
+        command.args(["--config", "/dev/null", "serve", "sftp", "--user", "ann", "--pass", PASSWORD]);
+        command.args(["--vfs-cache-mode", "writes", "--cache-dir"]).arg(folder.join("cache"));
+        command.arg("--key").arg(folder.join("host")).args(["--addr", &format!("127.0.0.1:{port}")]);
+        command.arg(folder.join("files"));
+        command
+    });
+    let known_hosts = Some(server.folder.path().join("known_hosts"));
+    let password = Some(Password::new(PASSWORD.into()));
+    let options = OpenOptions { password, known_hosts, ..OpenOptions::default() };
+    Some(Kind::new("rclone", server, "files", "sftp://ann@127.0.0.1:PORT/PLACE", options))
+}
+
 pub fn make_key(keygen: &Path, path: &Path) {
     let made = Command::new(keygen).args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status().unwrap();
     assert!(made.success());

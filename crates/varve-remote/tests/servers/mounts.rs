@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tempfile::TempDir;
-use varve_remote::{FolderTarget, Target, contract};
+use varve_remote::{FolderTarget, PutMode, Target, TargetError, contract, open};
+use varve_world::FileName;
 
 use crate::kinds::{self, Kind, who_i_am};
 use crate::lonely_server::program;
@@ -189,4 +191,45 @@ fn sshfs_keeps_the_contract() {
 #[test]
 fn rclone_keeps_the_contract() {
     keeps_the_contract(rclone(), false);
+}
+
+/// The server announces hard links, and refuses each one. Then a writer checks and renames.
+#[test]
+fn sftp_over_a_disk_without_hard_links_keeps_the_contract() {
+    let (Some(mount), Some(kind)) = (exfat(), kinds::sftp()) else { return };
+    let place = format!("sftp://{}@127.0.0.1:{}{}", who_i_am(), kind.server.port, mount.point().display());
+    let mut count = 0;
+    let mut fresh = || {
+        count += 1;
+        open(&format!("{place}/place{count}"), &kind.options).unwrap()
+    };
+    contract::check(&mut fresh);
+    let target = fresh();
+    assert!(!target.capabilities().create_is_exclusive);
+
+    // The protocol has no word for a full disk.
+    let half = || Bytes::from(vec![7; 36 << 20]);
+    let name = |text: &str| FileName::new(text).unwrap();
+    target.put(&name("first"), half(), PutMode::Create).unwrap();
+    for mode in [PutMode::Create, PutMode::Replace] {
+        let Err(TargetError::Refused { source, .. }) = target.put(&name("second"), half(), mode) else {
+            panic!("the disk is full")
+        };
+        assert_eq!(source.kind(), std::io::ErrorKind::StorageFull, "{source}");
+        assert!(source.to_string().starts_with("No space left on the server's disk"), "{source}");
+    }
+    assert_eq!(target.list("").unwrap().len(), 1);
+    target.put(&name("small"), Bytes::from_static(b"x"), PutMode::Create).unwrap();
+    let left: Vec<_> = fs::read_dir(mount.point().join(format!("place{count}"))).unwrap().collect();
+    assert_eq!(left.len(), 2, "no trial and no part stays behind: {left:?}");
+}
+
+/// The server says that it has made a hard link, and has made none.
+#[test]
+fn sftp_by_rclone_keeps_the_contract() {
+    let Some(kind) = kinds::rclone_sftp() else { return };
+    contract::check(&mut || kind.fresh());
+    let target = kind.fresh();
+    assert!(!target.capabilities().create_is_exclusive);
+    contract::check_many(&*target);
 }
