@@ -1,8 +1,8 @@
 //! Decides which requests are answered.
 //!
 //! ```text
-//! request ─▶ host ─▶ method ─▶ origin (POST) ─▶ session ─▶ the site
-//!             421      405        403            303 to the login
+//! request ─▶ host ─▶ path ─▶ method ─▶ origin (POST) ─▶ session ─▶ the site
+//!             421     404      405        403            303 to the login
 //! ```
 //!
 //! The host protects against DNS rebinding, the origin and the tokens against requests that other
@@ -24,6 +24,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use tokio::time::Instant;
 use varve_world::Random;
 
+use crate::show;
 use host_names::HostNames;
 use logins::LoginLinks;
 use password::PasswordLogin;
@@ -45,11 +46,16 @@ pub(crate) struct Gate {
     random: Arc<dyn Random>,
 }
 
+/// The longest path in a snapshot, in bytes. A page has many links with its whole path.
+const PATH_BYTES_MAX: usize = 4096;
+
 /// The reason for which a request is refused before anything is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestRefusal {
     /// It names another server.
     Host,
+    /// It names a path that is too long.
+    Path,
     Method,
     /// Another site sent it.
     Origin,
@@ -59,6 +65,7 @@ impl RequestRefusal {
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
+            Self::Path => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Origin => StatusCode::FORBIDDEN,
         }
@@ -69,6 +76,7 @@ impl RequestRefusal {
             Self::Host => {
                 "This server does not have the name in the address. Allow it with --http-name, or use the address that the server printed."
             }
+            Self::Path => "There is no such page: a path has at most 4096 bytes.",
             Self::Method => "The page can only be read.",
             Self::Origin => "The form was sent by another site.",
         }
@@ -93,6 +101,11 @@ impl Gate {
     pub(crate) fn refuses(&self, request: &Request<Body>) -> Option<RequestRefusal> {
         if !self.hosts.is_meant(request) {
             return Some(RequestRefusal::Host);
+        }
+        // `/look/ID/PATH`
+        let path = request.uri().path().splitn(4, '/').nth(3).unwrap_or_default();
+        if show::path_of_link(path).len() > PATH_BYTES_MAX {
+            return Some(RequestRefusal::Path);
         }
         match *request.method() {
             Method::GET | Method::HEAD => None,

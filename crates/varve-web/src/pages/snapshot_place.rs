@@ -9,6 +9,9 @@ use crate::archive::snapshot_view::{SeriesName, parse_id};
 use crate::show;
 use crate::site::PageRequest;
 
+/// The names of a path that are shown, from its end.
+const STEPS_MAX: usize = 40;
+
 /// A path in a snapshot.
 pub(crate) struct SnapshotPlace<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -78,15 +81,23 @@ impl<'a> SnapshotPlace<'a> {
             name: show::name(self.snapshot.name.as_bytes()),
             address: address_in("/look/", self.snapshot, b""),
         }];
-        let mut end = 0;
+        let (mut names, mut end) = (Vec::new(), 0);
         for name in self.path.split(|byte| *byte == b'/') {
             end += name.len();
             if !name.is_empty() {
-                let address = address_in("/look/", self.snapshot, &self.path[..end]);
-                steps.push(PathStep { name: show::name(name), address });
+                names.push((show::name(name), end));
             }
             end += 1;
         }
+        // Each step has the address of the whole way to it.
+        let left_out = names.len().saturating_sub(STEPS_MAX);
+        if let Some((name, _)) = left_out.checked_sub(1).and_then(|last| names.get_mut(last)) {
+            *name = "\u{2026}".into();
+        }
+        steps.extend(names.into_iter().skip(left_out.saturating_sub(1)).map(|(name, end)| PathStep {
+            name,
+            address: address_in("/look/", self.snapshot, &self.path[..end]),
+        }));
         steps
     }
 }

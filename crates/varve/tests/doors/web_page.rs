@@ -464,6 +464,57 @@ fn paths_lead_nowhere_else() {
     assert_eq!(page.get(&format!("/look/{}/", id.to_uppercase()), &session).status, 200);
     let long = format!("/look/{id}/{}", "x/".repeat(20_000));
     assert!(matches!(page.get(&long, &session).status, 404 | 414 | 431));
+    // A page has many links with its whole path, so a path has at most 4096 bytes.
+    for (name, bytes) in [("a/", 2), ("%ff/", 2), ("%2fa", 2), ("%e2%80%aea", 4)] {
+        let path = |byte_count: usize| {
+            format!("{}{}", name.repeat(byte_count / bytes), "b".repeat(byte_count % bytes))
+        };
+        for beginning in ["look", "download", "tar", "file", "difference"] {
+            for session in [session.as_str(), ""] {
+                let answer = page.get(&format!("/{beginning}/{id}/{}", path(4097)), session);
+                assert_eq!((answer.status, answer.body.len() < 1000), (404, true), "{beginning} {name}");
+            }
+            let answer = page.get(&format!("/{beginning}/{id}/{}", path(4096)), &session);
+            let expected = if beginning == "file" { 200 } else { 404 };
+            assert_eq!(answer.status, expected, "{beginning} {name}");
+            assert!(answer.body.len() < 1 << 20, "{beginning} {name}: {} bytes", answer.body.len());
+        }
+    }
+    let deep = page.get(&format!("/file/{id}/{}", "a/".repeat(100)), &session);
+    assert!(deep.text().contains('\u{2026}') && deep.text().matches("/look/").count() < 60);
+}
+
+#[test]
+fn downloads_at_a_time_are_bounded() {
+    let sandbox = Sandbox::encrypted();
+    let home = sandbox.path("home");
+    fs::create_dir(&home).unwrap();
+    // More than the buffers of a connection take.
+    sparse_image(&home.join("large"), 64 << 20, &[]);
+    sandbox.ok(["snapshot", &sandbox.arg("home")]);
+    let page = Page::start(&sandbox, &[]);
+    let session = page.log_in();
+    let root = link(&page.get("/look", &session), "/look/");
+    let address = format!("/download{}large", root.trim_start_matches("/look"));
+    let request = format!("GET {address} HTTP/1.1\r\n{}\r\nCookie: {session}\r\n\r\n", page.host_line());
+    let waiting: Vec<_> = (0..16)
+        .map(|_| {
+            let mut socket = TcpStream::connect(&page.host).unwrap();
+            socket.write_all(request.as_bytes()).unwrap();
+            let mut status = [0; 12];
+            socket.read_exact(&mut status).unwrap();
+            assert_eq!(status, *b"HTTP/1.1 200");
+            socket
+        })
+        .collect();
+    assert_eq!(page.get(&address, &session).status, 503);
+    assert_eq!(page.get("/look", &session).status, 200, "pages are still shown");
+    drop(waiting);
+    let begun = std::time::Instant::now();
+    while page.get(&address, &session).status != 200 {
+        assert!(begun.elapsed().as_secs() < 20, "no download is possible any more");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
 }
 
 #[test]
@@ -674,8 +725,16 @@ fn silent_and_slow_clients_keep_nobody_away() {
     assert_eq!(page.get("/login", "").status, 200);
     drop(silent);
     // A header that is too large, and one with too many lines.
-    let large = format!("X: {}", "x".repeat(64 << 10));
-    assert_eq!(page.ask("GET /login", &[&page.host_line(), &large], "").status, 431);
+    for (kibibytes, status) in [(28, 200), (64, 431)] {
+        let large = format!("X: {}", "x".repeat(kibibytes << 10));
+        assert_eq!(page.ask("GET /login", &[&page.host_line(), &large], "").status, status);
+    }
+    // A form that is too large.
+    let token = page.get("/login", "");
+    for (bytes, status) in [(7 << 10, 403), (9 << 10, 400)] {
+        let body = format!("token={}&password={}", token.field("token"), "x".repeat(bytes));
+        assert_eq!(page.post("/login", &token.cookies(), &body).status, status);
+    }
     let many: Vec<String> = (0..100).map(|number| format!("X{number}: x")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert_eq!(
