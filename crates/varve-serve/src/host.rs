@@ -21,10 +21,15 @@ pub(crate) fn is_meant<T>(request: &Request<T>, address: SocketAddr) -> bool {
 /// an IP address, with or without a port.
 #[must_use]
 pub fn names_this_machine(host: &str, own: IpAddr) -> bool {
-    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((name, _)) => name,
-        None => host.split_once(':').map_or(host, |(name, _)| name),
+    let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, port)) => (name, port),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
+    // Anything else behind the name could be another name: `127.0.0.1:80@evil.example`.
+    let is_port = |digits: &str| !digits.starts_with('+') && digits.parse::<u16>().is_ok();
+    if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
+        return false;
+    }
     match name.parse::<IpAddr>() {
         Ok(ip) => ip.is_loopback() || ip == own,
         Err(_) => name.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
@@ -52,6 +57,12 @@ mod tests {
             ":80",
             "[::2]:80",
             "a@localhost",
+            "127.0.0.1:80@evil.example",
+            "localhost:@evil.example",
+            "[::1]:80@evil.example",
+            "[::1]evil.example",
+            "localhost:+80",
+            "localhost:80:80",
         ] {
             assert!(!names_this_machine(host, own), "{host}");
         }

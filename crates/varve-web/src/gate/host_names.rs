@@ -44,7 +44,7 @@ impl HostNames {
             Some((name, port)) => (name, port.strip_prefix(':')),
             None => host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port))),
         };
-        if port.is_some_and(|port| port.parse::<u16>().is_err()) {
+        if port.is_some_and(|port| port.starts_with('+') || port.parse::<u16>().is_err()) {
             return false;
         }
         let name = name.trim_end_matches('.').to_ascii_lowercase();
@@ -82,6 +82,8 @@ mod tests {
             "127.0.0.1.evil.example",
             "vault:80.evil.example",
             "vault@evil.example",
+            "127.0.0.1:80@evil.example",
+            "vault:80@evil.example",
             "",
         ] {
             assert!(!is_meant(&open, "/", &[host]), "{host}");

@@ -176,7 +176,16 @@ fn only_the_page_itself_is_answered() {
     sandbox.snapshot_bytes("note", b"text");
     let page = Page::start(&sandbox, &["--http-name", "vault.example"]);
     // Names that lead here by DNS rebinding are refused, whatever is asked for.
-    for host in ["evil.example", "localhost.evil.example", "vault.example.evil.example:80", "", "192.0.2.1"] {
+    let with_port = format!("{}@evil.example", page.host);
+    for host in [
+        "evil.example",
+        "localhost.evil.example",
+        "vault.example.evil.example:80",
+        "",
+        "192.0.2.1",
+        "localhost@evil.example",
+        &with_port,
+    ] {
         for path in ["/", "/login", "/style.css"] {
             let answer = page.ask(&format!("GET {path}"), &[&format!("Host: {host}")], "");
             assert_eq!(answer.status, 421, "{host} {path}");
