@@ -15,10 +15,12 @@ use std::time::Duration;
 use dav_server::body::Body;
 use dav_server::{DavHandler, DavMethodSet};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_RANGES, CONTENT_SECURITY_POLICY, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    ACCEPT_RANGES, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
@@ -84,7 +86,11 @@ impl WebDavHandler {
             *refused.status_mut() = StatusCode::MISDIRECTED_REQUEST;
             return refused;
         }
+        let is_options = request.method() == Method::OPTIONS;
         let mut answer = self.files.handle(request).await;
+        if is_options {
+            restrict_promises(answer.headers_mut());
+        }
         let is_file = answer.headers().contains_key(ACCEPT_RANGES);
         let headers = answer.headers_mut();
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -95,6 +101,12 @@ impl WebDavHandler {
         }
         answer
     }
+}
+
+/// Corrects the answer to a question about the server's abilities. The library always announces
+/// locks and partial updates, which a server that is only read does not have.
+fn restrict_promises(headers: &mut HeaderMap) {
+    headers.insert(HeaderName::from_static("dav"), HeaderValue::from_static("1"));
 }
 
 async fn serve_client(socket: TcpStream, handler: WebDavHandler, place: &Arc<ClientSlot>) {

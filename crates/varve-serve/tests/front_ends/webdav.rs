@@ -69,6 +69,26 @@ fn start(is_exposed: bool) -> TcpServer {
 }
 
 #[test]
+fn only_what_is_there_is_promised() {
+    let server = start(false);
+    let host = server.address();
+    for path in ["/", "/page.html", "*", "/absent"] {
+        let answer = ask(host, &format!("OPTIONS {path} HTTP/1.1\r\nHost: {host}"));
+        let line = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+        assert_eq!(line("dav: ").as_deref(), Some("1"), "{path}: {answer}");
+        for method in
+            line("allow: ").unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty())
+        {
+            assert!(["options", "get", "head", "propfind"].contains(&method), "{path}: {method}: {answer}");
+        }
+    }
+    for method in ["LOCK", "UNLOCK", "PUT", "PATCH", "DELETE", "MKCOL", "MOVE", "COPY", "PROPPATCH"] {
+        let answer = ask(host, &format!("{method} /page.html HTTP/1.1\r\nHost: {host}"));
+        assert!(answer.starts_with("http/1.1 405"), "{method}: {answer}");
+    }
+}
+
+#[test]
 fn names_that_lead_here_by_chance_are_not_answered() {
     let server = start(false);
     let address = server.address();
