@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::daily::{HOME, configure, daily, daily_ok, home, take_days_ago};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, write_secret};
 
 pub type Recorded = Arc<Mutex<Vec<String>>>;
 
@@ -99,7 +99,7 @@ fn changes_of_promises_are_told_once_through_each_channel() {
     let (web, post) = (Recorded::default(), Recorded::default());
     let (port, mail) = (server(&web, http), server(&post, smtp));
     let sandbox = home("");
-    fs::write(sandbox.path("token"), "tk_secret\n").unwrap();
+    write_secret(&sandbox.path("token"), b"tk_secret\n");
     let notify = format!(
         "[promise]\nsnapshot-within = \"30h\"\n[notify]\n\
          mail = {{ to = [\"ops@example.org\"], from = \"varve@example.org\", server = \"smtp://127.0.0.1:{mail}\" }}\n\
@@ -109,8 +109,9 @@ fn changes_of_promises_are_told_once_through_each_channel() {
          heartbeat = \"http://127.0.0.1:{port}/ping\"\n"
     );
     configure(&sandbox, &format!("{HOME}{notify}"));
-    assert_eq!(daily_ok(&sandbox, &["notify", "--test"]).lines().count(), 4);
-    assert_eq!((recorded(&web).len(), recorded(&post).len()), (3, 1));
+    let tested = daily_ok(&sandbox, &["notify", "--test"]);
+    assert!(tested.lines().count() == 5 && tested.contains("heartbeat: sent\n"), "{tested}");
+    assert_eq!((recorded(&web).len(), recorded(&post).len()), (4, 1));
 
     // There is no snapshot yet. The heartbeat is silent.
     daily_ok(&sandbox, &["notify"]);
@@ -142,6 +143,58 @@ fn changes_of_promises_are_told_once_through_each_channel() {
     assert!(recorded(&post)[0].contains("every promise is kept"));
     daily_ok(&sandbox, &["run"]);
     assert_eq!(recorded(&web).len(), 0, "a run with nothing due judges nothing for an hour");
+}
+
+/// Redirects to the place that the query of the address names.
+fn redirect(stream: TcpStream) -> String {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut head = String::new();
+    reader.read_line(&mut head).unwrap();
+    let place = head.split_whitespace().nth(1).unwrap().rsplit('=').next().unwrap().to_owned();
+    (&stream)
+        .write_all(
+            format!(
+                "HTTP/1.1 302 Found\r\nLocation: {place}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )
+            .as_bytes(),
+        )
+        .unwrap();
+    head
+}
+
+/// A proxy or a portal redirects to its login page, whose answer is a success.
+#[test]
+fn a_notice_that_is_redirected_was_not_sent() {
+    let (first, other) = (Recorded::default(), Recorded::default());
+    let (from, to) = (server(&first, redirect), server(&other, http));
+    let sandbox = home("");
+    write_secret(&sandbox.path("token"), b"tk_secret\n");
+    let place = format!("http://localhost:{to}/login");
+    for channel in ["webhook", "gotify", "ntfy"] {
+        let url = format!("http://127.0.0.1:{from}/x?to={place}");
+        let rest = format!("[notify]\n{channel} = {{ url = \"{url}\", token-file = \"token\" }}\n");
+        configure(&sandbox, &format!("{HOME}{rest}"));
+        let run = daily(&sandbox, &["notify", "--test"]);
+        assert_eq!(run.code, Some(1), "{channel}: {}{}", run.text(), run.stderr);
+        let says =
+            format!("varve: {channel}: the server answered 302 Found and redirects to {place}: write that");
+        assert!(run.stderr.contains(&says), "{}", run.stderr);
+    }
+    assert!(other.lock().is_empty(), "{other:?}");
+    // A heartbeat stays at its server. It is a channel for a test.
+    let heartbeat = |place: &str| {
+        let url = format!("http://127.0.0.1:{from}/x?to={place}");
+        configure(&sandbox, &format!("{HOME}[notify]\nheartbeat = \"{url}\"\n"));
+        daily(&sandbox, &["--json", "notify", "--test"])
+    };
+    let run = heartbeat(&place);
+    assert_eq!(run.code, Some(1), "{}", run.text());
+    assert!(run.text().contains("redirects to") && !run.text().contains("no channel"), "{}", run.text());
+    assert!(other.lock().is_empty(), "{other:?}");
+    let run = heartbeat(&format!("http://127.0.0.1:{to}/ping"));
+    assert_eq!(run.code, Some(0), "{}", run.text());
+    assert_eq!(run.result()["channel"], "heartbeat");
+    assert!(other.lock()[0].starts_with("GET /ping "), "{other:?}");
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn a_machine_without_certificate_authorities_uses_plain_http() {
     let bare = |words: &[&str]| bare_at(sandbox.store(), words);
     let run = bare(&["notify", "--test", "--config", "varve.toml"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert_eq!(web.lock().len(), 1);
+    assert_eq!(web.lock().len(), 2);
     // A mirror of a replica is read by HTTP, too. This one is empty.
     let run = bare_at(Path::new(&format!("http://127.0.0.1:{port}/x")), &["snapshots"]);
     assert!(!run.stderr.contains("certificate"), "{}", run.stderr);

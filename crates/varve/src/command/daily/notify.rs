@@ -42,10 +42,11 @@ pub fn run(invocation: &Invocation, args: &NotifyArgs) -> Result<CommandOutcome>
     Ok(if failed { CommandOutcome::Failed } else { CommandOutcome::Done })
 }
 
-/// Sends a notice through each channel.
+/// Sends a notice through each channel, and calls the heartbeat.
 fn test(invocation: &Invocation, loaded: &LoadedConfig) -> CommandOutcome {
     let notice = PromiseNotice::test(&loaded.host);
-    let channels = varve_notify::channels(&loaded.config.notify);
+    let mut channels = varve_notify::channels(&loaded.config.notify);
+    channels.extend(loaded.config.notify.heartbeat.clone().map(Channel::Heartbeat));
     if channels.is_empty() {
         remark!("varve: [notify] names no channel for notices");
     }
