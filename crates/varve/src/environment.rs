@@ -2,7 +2,7 @@
 //! list with the sources and with `docs/guide/environment.md`.
 
 /// Each variable with its meaning.
-pub const VARIABLES: [(&str, &str); 32] = [
+pub const VARIABLES: [(&str, &str); 33] = [
     ("VARVE_STORE", "the store, if --store does not name it"),
     ("VARVE_KEY_FILE", "a file whose contents open the store, as with --key-file"),
     ("VARVE_KEY_FILE_COMMAND", "a program that prints these contents, as with --key-file-command"),
@@ -18,6 +18,7 @@ pub const VARIABLES: [(&str, &str); 32] = [
     ("VARVE_CACHE", "a folder for data that was read from replicas, as with --cache"),
     ("VARVE_ROOTS", "a file for the roots of the catalog at a Venti server, as with --roots"),
     ("VARVE_HOST", "the name of this machine in snapshots [default: its host name]"),
+    ("VARVE_JOB_OF", "set by run for the commands that it starts: they end if it is killed"),
     ("VARVE_LOG", "a filter for the printed log, such as varve_store=debug; -vv prints most of it"),
     (
         "VARVE_VENTI_CERTIFICATE",

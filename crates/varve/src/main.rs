@@ -16,11 +16,13 @@ mod exit_status;
 mod guard;
 mod hint;
 mod invocation;
+mod job_process;
 mod logging;
 mod metrics_text;
 mod moment;
 mod open_files;
 mod outcome;
+mod program_group;
 mod progress_bar;
 mod show;
 mod signals;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     guard::guard_memory();
     open_files::allow_all();
     let invocation = Invocation::new(&arguments);
+    job_process::begin();
     let outcome = command::run(&invocation, &arguments.command);
     // Dropping it wipes the typed passphrase.
     drop(invocation);

@@ -3,8 +3,10 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use varve_archive::Progress;
@@ -16,6 +18,11 @@ static WAS_SIGNALLED: AtomicBool = AtomicBool::new(false);
 /// The operations that the first signal cancels. `None` until signals are caught; before that, a
 /// signal ends the program.
 static CANCELLED: Mutex<Option<Vec<Arc<Progress>>>> = Mutex::new(None);
+/// The process groups of running programs, which a second signal ends by force.
+static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// The time that a program has to take notice of a signal.
+const END_PAUSE: Duration = Duration::from_millis(100);
 
 /// Makes the progress of an operation. The first signal cancels it, so that the operation ends
 /// cleanly. A second signal ends the program at once.
@@ -51,12 +58,38 @@ pub fn watch() -> io::Result<()> {
         for _ in signals.forever() {
             let cancelled = CANCELLED.lock();
             if WAS_SIGNALLED.swap(true, Ordering::Relaxed) {
+                end_groups();
                 std::process::exit(i32::from(INTERRUPTED));
             }
             cancelled.iter().flatten().for_each(|progress| progress.cancel());
         }
     });
     Ok(())
+}
+
+/// Ends all groups by force. A job gets two signals first, so that it ends its own groups likewise.
+#[expect(clippy::disallowed_methods, reason = "programs end in real time")]
+fn end_groups() {
+    let groups = GROUPS.lock();
+    for signal in [Signal::TERM, Signal::TERM, Signal::KILL] {
+        for group in groups.iter() {
+            // It may have ended by itself.
+            let _ = kill_process_group(*group, signal);
+        }
+        if !groups.is_empty() {
+            std::thread::sleep(END_PAUSE);
+        }
+    }
+}
+
+/// Adds a process group that ends with this program when a second signal comes.
+pub fn add_group(group: Pid) {
+    GROUPS.lock().push(group);
+}
+
+/// Removes a process group. It must not have been waited for: then another one may have its id.
+pub fn remove_group(group: Pid) {
+    GROUPS.lock().retain(|one| *one != group);
 }
 
 /// Reports whether a signal to end was caught.

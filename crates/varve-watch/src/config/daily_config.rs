@@ -56,6 +56,8 @@ pub struct ConfiguredSource {
     pub every: Every,
     pub spread: Duration,
     pub conditions: RunConditions,
+    /// The job is ended when it has worked for this time.
+    pub timeout: Duration,
     /// Rules of retention, as options of `varve forget` without their dashes, each with its value.
     pub keep: Vec<(&'static str, String)>,
     pub hooks: HookSet,
@@ -123,6 +125,8 @@ pub struct ConfiguredReplica {
     pub upload: Option<UploadRates>,
     pub spread: Duration,
     pub conditions: RunConditions,
+    /// The job is ended when it has worked for this time.
+    pub timeout: Duration,
 }
 
 /// When a replica is brought up to date.
@@ -141,6 +145,8 @@ pub struct CareConfig {
     pub drill: Option<DrillCare>,
     pub spread: Duration,
     pub conditions: RunConditions,
+    /// Each job is ended when it has worked for this time.
+    pub timeout: Duration,
 }
 
 /// Reading of the archive, a share each time.

@@ -24,6 +24,12 @@ use crate::timing::upload::UploadRates;
 
 const WAIT: Duration = Duration::from_secs(2 * 3_600);
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
+/// The time limit of a job that another program or a server can delay. A replication that was ended
+/// goes on where it was.
+const FOREIGN_TIMEOUT: Duration = Duration::from_secs(86_400);
+/// The time limit of all other jobs. A snapshot that was ended reads its source from the beginning,
+/// so a large disk needs the time for one reading.
+const OWN_TIMEOUT: Duration = Duration::from_secs(3 * 86_400);
 /// The keys of `keep`, each with the option of `varve forget`.
 const KEEP: [(&str, &str); 7] = [
     ("last", "keep-last"),
@@ -70,6 +76,7 @@ struct Defaults {
     spread: Option<Duration>,
     only_when: OnlyWhen,
     at_the_latest: Option<Duration>,
+    timeout: Option<Duration>,
     keep: Option<Vec<(&'static str, String)>>,
     upload: Option<UploadRates>,
     exclude_caches: Option<bool>,
@@ -175,6 +182,7 @@ fn read_defaults(
         spread: reader.span("spread").map(|found| found.value),
         only_when,
         at_the_latest: reader.span("at-the-latest").map(|found| found.value),
+        timeout: reader.span("timeout").map(|found| found.value),
         keep: read_keep(&mut reader),
         upload: read_upload(&mut reader),
         exclude_caches: reader.flag("exclude-caches"),
@@ -241,6 +249,11 @@ fn read_keep(reader: &mut TableReader<'_>) -> Option<Vec<(&'static str, String)>
     Some(rules)
 }
 
+/// Returns the time limit of a job. `usual` is that of its kind.
+fn read_timeout(reader: &mut TableReader<'_>, defaults: &Defaults, usual: Duration) -> Duration {
+    reader.span("timeout").map(|found| found.value).or(defaults.timeout).unwrap_or(usual)
+}
+
 /// Returns the rhythm, spread and conditions of a job, which override the defaults.
 fn read_conditions(reader: &mut TableReader<'_>, defaults: &Defaults) -> (Duration, RunConditions) {
     let spread = reader.span("spread").map(|found| found.value).or(defaults.spread).unwrap_or_default();
@@ -274,6 +287,8 @@ fn read_source(
     };
     let every = read_every(place, &format!("source.{name}"), table, defaults, &mut reader);
     let (spread, conditions) = read_conditions(&mut reader, defaults);
+    let is_foreign = matches!(what, Some(SourceWhat::Command { .. }));
+    let timeout = read_timeout(&mut reader, defaults, if is_foreign { FOREIGN_TIMEOUT } else { OWN_TIMEOUT });
     if let Some(every) = &every {
         check_spread(every, spread, place, &mut reader);
     }
@@ -294,6 +309,7 @@ fn read_source(
         every: every?,
         spread,
         conditions,
+        timeout,
         keep,
         hooks,
         snapshot_within,
@@ -510,6 +526,7 @@ fn read_replica(
     };
     let upload = read_upload(&mut reader).or(defaults.upload.clone());
     let (spread, conditions) = read_conditions(&mut reader, defaults);
+    let timeout = read_timeout(&mut reader, defaults, FOREIGN_TIMEOUT);
     if let Some(ReplicaTrigger::Every(every)) = &trigger {
         check_spread(every, spread, place, &mut reader);
     }
@@ -522,6 +539,7 @@ fn read_replica(
         upload,
         spread,
         conditions,
+        timeout,
     })
 }
 
@@ -562,9 +580,10 @@ fn read_care(
     let verify = reader.table("verify").and_then(|table| read_verify(&table, defaults, &mut reader));
     let reclaim = reader.table("reclaim").and_then(|table| read_reclaim(&table, defaults, &mut reader));
     let drill = reader.table("drill").and_then(|table| read_drill(&table, (defaults, sources), &mut reader));
+    let timeout = read_timeout(&mut reader, defaults, OWN_TIMEOUT);
     reader.finish();
     let conditions = defaults.only_when.conditions(defaults.at_the_latest);
-    CareConfig { verify, reclaim, drill, spread: defaults.spread.unwrap_or_default(), conditions }
+    CareConfig { verify, reclaim, drill, spread: defaults.spread.unwrap_or_default(), conditions, timeout }
 }
 
 fn read_verify(

@@ -12,6 +12,7 @@ mod jobs;
 mod machine_state;
 mod notice_state;
 mod open_store;
+mod notices_meanwhile;
 mod program_run;
 mod replica_views;
 mod retention;

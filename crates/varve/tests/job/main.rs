@@ -21,6 +21,7 @@ mod copy;
 mod daily;
 mod daily_care;
 mod daily_freeze;
+mod daily_limits;
 mod daily_mail;
 mod daily_notices;
 mod daily_safety;

@@ -2,21 +2,21 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::Signal;
 use serde_json::Value;
 use varve_watch::{HookConfig, show_time_span};
 
-use crate::signals;
+use crate::program_group::{GRACE, ProgramGroup};
+use crate::{show, signals};
 
 /// The exit status with which a hook says: not now, but this is no failure.
 const NOT_NOW: i32 = 75;
 const LOOK: Duration = Duration::from_millis(10);
-/// The time between the request to end and the end by force.
-const GRACE: Duration = Duration::from_secs(5);
+/// The time between two looks at the programs that a hook has left: each reads all of `/proc`.
+const LEFT_LOOK: Duration = Duration::from_millis(100);
 
 /// How a hook ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum OnSignal {
 pub fn run(hook: &HookConfig, environment: &[(&str, &str)], outcome: &Value, on_signal: OnSignal) -> HookEnd {
     let Some((program, arguments)) = hook.run.split_first() else { return HookEnd::Done };
     let mut command = Command::new(program);
-    command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::piped()).process_group(0);
+    command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::piped());
     for secret in super::secret_variables::SECRETS {
         command.env_remove(secret);
     }
@@ -48,63 +48,60 @@ pub fn run(hook: &HookConfig, environment: &[(&str, &str)], outcome: &Value, on_
     if let Ok(aside) = io::stderr().as_fd().try_clone_to_owned() {
         command.stdout(aside);
     }
-    match command.spawn() {
-        Ok(mut child) => {
-            if let Some(mut input) = child.stdin.take() {
+    match ProgramGroup::spawn(&mut command) {
+        Ok(mut started) => {
+            if let Some(mut input) = started.child().stdin.take() {
                 // A hook that does not read its input has no use for it. The text is shorter than
                 // the buffer of a pipe.
                 drop(input.write_all(format!("{outcome}\n").as_bytes()));
             }
-            wait(&mut child, program, hook.timeout, on_signal)
+            wait(&mut started, program, hook.timeout, on_signal)
         }
         Err(error) => HookEnd::Failed(format!("{program} cannot be started: {error}")),
     }
 }
 
-/// Waits for a hook, and ends all processes of its group.
+/// Waits for a hook, and ends all programs that it has started.
 #[expect(clippy::disallowed_methods, reason = "a hook has a time limit in real time")]
-fn wait(child: &mut Child, program: &str, timeout: Duration, on_signal: OnSignal) -> HookEnd {
+fn wait(hook: &mut ProgramGroup, program: &str, timeout: Duration, on_signal: OnSignal) -> HookEnd {
     let begun = Instant::now();
-    let mut asked = None;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let must_end = || on_signal == OnSignal::End && signals::was_signalled();
+    let mut asked: Option<Instant> = None;
     let mut reason = None;
-    // The process is not reaped before its group is ended: until then, no other group has its id.
-    while !pid.is_none_or(has_ended) {
+    while !hook.has_ended() {
         let is_over = begun.elapsed() >= timeout;
-        let is_signalled = on_signal == OnSignal::End && signals::was_signalled();
-        if asked.is_none() && (is_over || is_signalled) {
+        if asked.is_none() && (is_over || must_end()) {
             asked = Some(Instant::now());
             reason = Some(match is_over {
                 true => format!("{program} did not end within {}", show_time_span(timeout)),
                 false => format!("{program} was interrupted"),
             });
-            end_group(pid, Signal::TERM);
+            hook.signal(Signal::TERM);
         }
         if asked.is_some_and(|asked| asked.elapsed() >= GRACE) {
-            end_group(pid, Signal::KILL);
+            hook.signal(Signal::KILL);
         }
         std::thread::sleep(LOOK);
     }
-    end_group(pid, Signal::KILL);
-    match (child.wait(), reason) {
+    // Programs in the background may be about to end by themselves.
+    let ended = Instant::now();
+    while reason.is_none() && ended.elapsed() < GRACE && !must_end() && !hook.left_programs().is_empty() {
+        std::thread::sleep(LEFT_LOOK);
+    }
+    let left = hook.left_programs();
+    if !left.is_empty() {
+        if reason.is_none() {
+            let left = show::plain(&left.join(", "));
+            remark!("varve: {program} has left {left} at work in the background, which was ended");
+        }
+        hook.end_left_programs();
+    }
+    match (hook.wait(), reason) {
         (_, Some(reason)) => HookEnd::Failed(reason),
         (Ok(status), None) if status.success() => HookEnd::Done,
         (Ok(status), None) if status.code() == Some(NOT_NOW) => HookEnd::NotNow,
         (Ok(status), None) => HookEnd::Failed(format!("{program} ended with {status}")),
         (Err(error), None) => HookEnd::Failed(format!("{program}: {error}")),
-    }
-}
-
-/// Reports whether a child has ended, and leaves it to be waited for.
-fn has_ended(pid: Pid) -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
-}
-
-fn end_group(pid: Option<Pid>, signal: Signal) {
-    if let Some(pid) = pid {
-        // The group may have ended by itself.
-        let _ = kill_process_group(pid, signal);
     }
 }
 
@@ -155,10 +152,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
         let script = format!("sleep 300 & echo $! > {}", file.display());
+        let begun = Instant::now();
         assert_eq!(
             run(&hook(&script, Duration::from_secs(60)), &[], &json!({}), OnSignal::End),
             HookEnd::Done
         );
+        assert!(begun.elapsed() >= GRACE, "it might have ended by itself");
         let pid = fs::read_to_string(&file).unwrap();
         // It was sent the signal, and may still be about to end.
         let stat = || fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();

@@ -1,5 +1,7 @@
 //! The jobs of a configuration.
 
+use std::time::Duration;
+
 use varve_watch::{
     ConfiguredReplica, ConfiguredSource, ConfiguredStore, ReplicaTrigger, RunConditions, Timetable,
     spread_offset,
@@ -29,9 +31,20 @@ pub struct DailyJob<'a> {
     /// `None` for a replica that is brought up to date whenever its folder is there.
     pub timetable: Option<Timetable>,
     pub conditions: RunConditions,
+    /// The job is ended when it has worked for this time.
+    pub timeout: Duration,
 }
 
 impl DailyJob<'_> {
+    /// Returns the table of the configuration that describes the job.
+    pub fn table(&self) -> String {
+        match self.kind {
+            JobKind::Snapshot => format!("[source.{}]", self.subject),
+            JobKind::Replicate => format!("[replica.{}]", self.subject),
+            JobKind::Verify | JobKind::Reclaim | JobKind::Drill => "[care]".to_owned(),
+        }
+    }
+
     /// Returns the name of the job in the run log.
     pub fn id(&self) -> String {
         let verb = match self.kind {
@@ -63,6 +76,7 @@ pub fn jobs(loaded: &LoadedConfig) -> Vec<DailyJob<'_>> {
             replica: None,
             timetable: Some(timetable(&source.every, name, source.spread)),
             conditions: source.conditions,
+            timeout: source.timeout,
         });
     }
     for (name, replica) in &config.replicas {
@@ -79,6 +93,7 @@ pub fn jobs(loaded: &LoadedConfig) -> Vec<DailyJob<'_>> {
                 ReplicaTrigger::Present => None,
             },
             conditions: replica.conditions,
+            timeout: replica.timeout,
         });
     }
     let care = &config.care;
@@ -95,6 +110,7 @@ pub fn jobs(loaded: &LoadedConfig) -> Vec<DailyJob<'_>> {
                 replica: None,
                 timetable: Some(timetable(every, name, care.spread)),
                 conditions: care.conditions,
+                timeout: care.timeout,
             });
         }
     }
@@ -110,6 +126,7 @@ pub fn jobs(loaded: &LoadedConfig) -> Vec<DailyJob<'_>> {
             replica: None,
             timetable: Some(timetable(&drill.every, name, care.spread)),
             conditions: care.conditions,
+            timeout: care.timeout,
         });
     }
     jobs

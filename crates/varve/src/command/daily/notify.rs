@@ -13,7 +13,7 @@ use varve_daily::StatusReport;
 use varve_notify::{Channel, PromiseNotice, Sent};
 use varve_session::UsageError;
 use varve_watch::{PromiseState, ReportedStates, age};
-use varve_world::{Clock, RealClock};
+use varve_world::{Clock, RealClock, Timestamp};
 
 use super::config_file::LoadedConfig;
 use super::job_history::Histories;
@@ -72,6 +72,15 @@ fn test(invocation: &Invocation, loaded: &LoadedConfig) -> CommandOutcome {
     outcome
 }
 
+/// Reports whether it is time to judge the promises beside a job that has been at work since
+/// `begun`.
+pub fn is_time_beside_a_job(state: &StateFolder, begun: Timestamp) -> bool {
+    let now = RealClock.now();
+    let judged = state.notices().judged.filter(|judged| *judged <= now);
+    // The first job of a new configuration has made no snapshot yet.
+    age(judged.unwrap_or(begun).max(begun), now) >= JUDGE_EVERY
+}
+
 /// Judges the promises at the end of a run, if that is time, and sends what has changed.
 pub fn after_run(
     invocation: &Invocation,
@@ -102,6 +111,10 @@ fn send_changes(
     state: &StateFolder,
     histories: &Histories,
 ) -> Result<bool> {
+    let Some(_lock) = state.try_lock_notices()? else {
+        // The other process reports the same.
+        return Ok(false);
+    };
     let config = &loaded.config.notify;
     let report = judge_all(invocation, loaded, histories);
     let now = RealClock.now();

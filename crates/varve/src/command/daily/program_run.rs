@@ -1,23 +1,26 @@
 //! Runs a command of this program as a process of its own, and reads the records that it prints.
 //!
 //! A job that crashes or is killed then ends alone. The process holds a copy of the run's lock: if
-//! the run is killed, the next one begins only when the job has ended.
+//! the run is killed, the job ends itself, and the next run begins only after that.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Signal, getpid};
 use serde_json::Value;
 use varve_session::HOST_VARIABLE;
 
 use super::state_folder::{RunLock, StateFolder};
+use crate::job_process::{GRACE, RUN_VARIABLE};
+use crate::program_group::ProgramGroup;
 use crate::signals;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const ASK_EVERY: Duration = Duration::from_secs(1);
+/// The time that a job has to end by force.
+const SECOND_GRACE: Duration = Duration::from_secs(2);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 /// A longer line is no record of this program.
 const LINE_BYTES_MAX: usize = 16 << 20;
@@ -32,9 +35,9 @@ const OTHERS: [&str; 5] = [
 ];
 
 /// Runs this program with `arguments`, as the machine `host`, in the time zone `zone` if there is
-/// one. Calls `take` with each record as soon
-/// as it is printed. Asks `must_end` once a second, and ends the program early if it is so. Returns
-/// the exit status; `None` if a signal ended the program.
+/// one. Calls `take` with each record as soon as it is printed. Asks `must_end` once a second, and
+/// ends the program early if it is so, by force if it does not end in order. Returns the exit
+/// status; `None` if a signal ended the program.
 ///
 /// # Errors
 /// When the program cannot be started, or its output cannot be read.
@@ -56,33 +59,41 @@ pub fn run(
         .args(arguments)
         .stdin(Stdio::from(lock.share()?))
         .stdout(output.reopen()?)
-        .process_group(0);
+        .env(RUN_VARIABLE, getpid().as_raw_nonzero().to_string());
     for other in OTHERS {
         command.env_remove(other);
     }
     command.env(HOST_VARIABLE, host);
     command.envs(zone.map(|zone| ("TZ", zone)));
     signals::watch()?;
-    let mut child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+    let started = ProgramGroup::spawn(&mut command);
+    let mut job = started.with_context(|| format!("{} cannot be started", program.display()))?;
     let mut line = Vec::new();
-    let mut is_asked_to_end = false;
+    let mut asked_to_end: Option<Instant> = None;
     let mut pause = LOOK_MIN;
     let mut last_look = Instant::now();
     loop {
-        let ended = child.try_wait()?;
+        let has_ended = job.has_ended();
         while read_record(&mut lines, &mut line, &mut take)? {
             pause = LOOK_MIN;
         }
-        if let Some(status) = ended {
-            return Ok(status.code());
+        if has_ended {
+            return Ok(job.wait()?.code());
         }
         let is_time_to_look = last_look.elapsed() >= ASK_EVERY;
         if is_time_to_look {
             last_look = Instant::now();
         }
-        if !is_asked_to_end && (signals::was_signalled() || (is_time_to_look && must_end())) {
-            is_asked_to_end = true;
-            ask_to_end(&child);
+        match asked_to_end {
+            None if signals::was_signalled() || (is_time_to_look && must_end()) => {
+                asked_to_end = Some(Instant::now());
+                // It may be waiting for a program that it has started, which is in its group.
+                job.signal(Signal::TERM);
+            }
+            // The store loses nothing by it. A second signal also ends what the job has started.
+            Some(asked) if asked.elapsed() >= GRACE + SECOND_GRACE => job.signal(Signal::KILL),
+            Some(asked) if asked.elapsed() >= GRACE => job.signal(Signal::TERM),
+            _ => {}
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LOOK_MAX);
@@ -104,12 +115,4 @@ fn read_record(lines: &mut impl BufRead, line: &mut Vec<u8>, take: &mut impl FnM
     }
     line.clear();
     Ok(true)
-}
-
-fn ask_to_end(child: &Child) {
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself. It has not been waited for, so the id is still its own. The
-        // programs that it has started are in its group: it may be waiting for one of them.
-        let _ = kill_process_group(pid, Signal::TERM);
-    }
 }

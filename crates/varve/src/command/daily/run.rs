@@ -1,8 +1,8 @@
 //! `varve run`
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use varve_archive::retention::ContentKind;
 use varve_block::with_causes;
 use varve_daily::{SnapshotFact, is_of_source};
 use varve_session::{Interrupted, UsageError};
-use varve_watch::{ConfiguredSource, RunConditions, SourceWhat, age};
-use varve_world::{Clock, RealClock};
+use varve_watch::{ConfiguredSource, RunConditions, SourceWhat, age, show_time_span};
+use varve_world::{Clock, RealClock, Timestamp};
 
 use super::config_file::{LoadedConfig, store_options};
 use super::freeze::{self, FreezeOrder, FrozenView, UndoStep};
@@ -19,12 +19,13 @@ use super::hooks::{self, HookEnd, OnSignal};
 use super::job_history::Histories;
 use super::jobs::{DailyJob, JobKind, jobs};
 use super::machine_state::machine_state;
+use super::notices_meanwhile::NoticesMeanwhile;
 use super::notify;
 use super::open_store;
 use super::program_run;
 use super::retention;
 use super::sentences::{JobDecision, decide, title};
-use super::state_folder::{RunLock, StateFolder};
+use super::state_folder::{RunLock, StateFolder, WorkingRun};
 use crate::arguments::RunArgs;
 use crate::exit_status;
 use crate::invocation::Invocation;
@@ -36,6 +37,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A running job asks for the state of the network each time that it has asked for that of the
 /// power supply this often: every ten seconds.
 const NETWORK_EVERY: u32 = 10;
+/// Sources that have become due while another job was at work for this time come before the next
+/// one.
+const SOURCES_EVERY: Duration = Duration::from_secs(60);
 /// A longer message of a job is cut.
 const MESSAGE_CHARS_MAX: usize = 4_000;
 
@@ -45,6 +49,9 @@ struct DailyRun<'a> {
     loaded: &'a LoadedConfig,
     state: StateFolder,
     lock: RunLock,
+    begun: Timestamp,
+    /// The moment at which the current job is ended.
+    job_end: Option<Instant>,
     /// The steps that remove frozen views of earlier runs, and have failed so far.
     left_frozen: Vec<UndoStep>,
     histories: Histories,
@@ -121,6 +128,7 @@ pub fn run(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "jobs take real time")]
 fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
     let loaded = LoadedConfig::load(args.file.config.as_deref())?;
     retention::check_rules(&loaded)?;
@@ -134,18 +142,7 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         return dry_run(invocation, &loaded, args);
     }
     let state = StateFolder::open(&loaded.state)?;
-    let Some(lock) = state.try_lock()? else {
-        if !args.sources.is_empty() {
-            bail!(varve_session::Hinted::new(
-                anyhow::anyhow!("another run of this configuration is at work"),
-                "run it again when that run has ended"
-            ));
-        }
-        if !invocation.quiet {
-            remark!("another run of this configuration is at work");
-        }
-        return Ok(if args.or_fail { CommandOutcome::NothingDone } else { CommandOutcome::Done });
-    };
+    let Some(lock) = state.try_lock()? else { return beside_another(invocation, &loaded, &state, args) };
     let mut run = DailyRun {
         invocation,
         loaded: &loaded,
@@ -153,14 +150,19 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         left_frozen: state.frozen(),
         state,
         lock,
+        begun: RealClock.now(),
+        job_end: None,
         outcome: CommandOutcome::Done,
         done_count: 0,
         has_lost_notes: false,
         system_root: &args.system_root,
         is_by_hand: !args.sources.is_empty(),
     };
-    run.remove_left_views()?;
-    run.finish_open_hooks()?;
+    run.note_work(None);
+    let removed = run.remove_left_views();
+    run.remember(removed);
+    let finished = run.finish_open_hooks();
+    run.remember(finished);
     if !run.is_by_hand
         && let Some(until) = run.state.paused_until(RealClock.now())
     {
@@ -171,6 +173,7 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         return Ok(if args.or_fail { CommandOutcome::NothingDone } else { run.outcome });
     }
     let all = jobs(&loaded);
+    let mut sources_done = Instant::now();
     for kind in [JobKind::Snapshot, JobKind::Replicate, JobKind::Verify, JobKind::Reclaim, JobKind::Drill] {
         let of_kind: Vec<_> = all.iter().filter(|job| job.kind == kind).collect();
         if of_kind.is_empty() || (kind != JobKind::Snapshot && !args.sources.is_empty()) {
@@ -178,7 +181,16 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         }
         run.histories.refresh(invocation, &loaded);
         for job in of_kind {
+            if kind != JobKind::Snapshot && sources_done.elapsed() >= SOURCES_EVERY {
+                for source in all.iter().filter(|job| job.kind == JobKind::Snapshot) {
+                    run.job(source, args)?;
+                }
+                sources_done = Instant::now();
+            }
             run.job(job, args)?;
+        }
+        if kind == JobKind::Snapshot {
+            sources_done = Instant::now();
         }
     }
     let saved = run.state.save_histories(&run.histories);
@@ -188,6 +200,32 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         0 if args.or_fail && run.outcome == CommandOutcome::Done => CommandOutcome::NothingDone,
         _ => run.outcome,
     })
+}
+
+/// Ends a run that finds another one at work. The promises are judged all the same: the other run may
+/// wait for a server that never answers.
+fn beside_another(
+    invocation: &Invocation,
+    loaded: &LoadedConfig,
+    state: &StateFolder,
+    args: &RunArgs,
+) -> Result<CommandOutcome> {
+    let working = state.working_run();
+    let mut text = "another run of this configuration is at work".to_owned();
+    if let Some(WorkingRun { since, job }) = &working {
+        text.push_str(&format!(" since {}", moment::show(*since)));
+        text.extend(job.iter().map(|job| format!(", now with {job}")));
+    }
+    if !args.sources.is_empty() {
+        bail!(varve_session::Hinted::new(anyhow::anyhow!(text), "run it again when that run has ended"));
+    }
+    if !invocation.quiet {
+        remark!("{text}");
+    }
+    if working.is_none_or(|working| notify::is_time_beside_a_job(state, working.since)) {
+        notify::after_run(invocation, loaded, state, &state.histories(), false);
+    }
+    Ok(if args.or_fail { CommandOutcome::NothingDone } else { CommandOutcome::Done })
 }
 
 fn is_chosen(job: &DailyJob<'_>, args: &RunArgs) -> bool {
@@ -241,7 +279,13 @@ impl DailyRun<'_> {
         notify::after_run(self.invocation, self.loaded, &self.state, &self.histories, has_done);
     }
 
+    /// Notes what this run does, for others that find it at work.
+    fn note_work(&self, job: Option<String>) {
+        self.lock.note(&WorkingRun { since: self.begun, job });
+    }
+
     /// Runs a job if it is due.
+    #[expect(clippy::disallowed_methods, reason = "jobs have time limits in real time")]
     fn job(&mut self, job: &DailyJob<'_>, args: &RunArgs) -> Result<()> {
         if !is_chosen(job, args) {
             return Ok(());
@@ -265,6 +309,8 @@ impl DailyRun<'_> {
         if !decision.runs {
             return Ok(());
         }
+        self.note_work(Some(job.id()));
+        self.job_end = Instant::now().checked_add(job.timeout);
         let end = match job.kind {
             JobKind::Snapshot => self.snapshot(job),
             JobKind::Replicate => self.replicate(job),
@@ -273,6 +319,7 @@ impl DailyRun<'_> {
             JobKind::Drill => self.drill(job),
         };
         let end = end.unwrap_or_else(|error| JobEnd::failed(with_causes(error.as_ref())));
+        self.note_work(None);
         let ended = RealClock.now();
         if signals::was_signalled() && !end.has_succeeded {
             bail!(Interrupted("interrupted: what was stored so far will not be stored again"));
@@ -621,6 +668,7 @@ impl DailyRun<'_> {
     }
 
     /// Runs a command of this program for a job, and reports its records.
+    #[expect(clippy::disallowed_methods, reason = "jobs have time limits in real time")]
     fn program(&self, job: &DailyJob<'_>, arguments: &[String]) -> Result<JobEnd> {
         let all = [store_options(job.store)?, arguments.to_vec()].concat();
         let mut end = JobEnd::new();
@@ -629,7 +677,14 @@ impl DailyRun<'_> {
         let zone = self.loaded.config.zone.as_ref().and_then(|zone| zone.iana_name());
         let zone = zone.filter(|_| job.kind == JobKind::Replicate);
         let mut asked_count = 0_u32;
+        let mut is_too_long = false;
+        let mut meanwhile = NoticesMeanwhile::new(&self.state, self.notified_config());
         let must_end = || {
+            meanwhile.look();
+            is_too_long = self.job_end.is_some_and(|end| Instant::now() >= end);
+            if is_too_long {
+                return true;
+            }
             // A job that is too late to be postponed is not ended either.
             let last = self.histories.of(job).last_success(RealClock.now());
             // A program asks for the state of the network. It is started less often.
@@ -657,7 +712,14 @@ impl DailyRun<'_> {
         if end.outcome == CommandOutcome::Damage && end.message.is_none() {
             end.message = Some("damage was found: `varve verify` lists it".to_owned());
         }
-        if let Some(reason) = obstacle
+        if is_too_long && !end.has_succeeded {
+            end.outcome = CommandOutcome::Failed;
+            end.message = Some(format!(
+                "it did not end within {}, and was ended: what it has stored stays; timeout in {} sets another limit",
+                show_time_span(job.timeout),
+                job.table()
+            ));
+        } else if let Some(reason) = obstacle
             && !end.has_succeeded
         {
             end.is_postponed = true;
@@ -666,6 +728,11 @@ impl DailyRun<'_> {
             end.message = Some("a signal ended the program".to_owned());
         }
         Ok(end)
+    }
+
+    /// Returns the file of the configuration, if somebody is to be notified.
+    fn notified_config(&self) -> Option<PathBuf> {
+        self.loaded.files.first().filter(|_| self.loaded.config.notify.is_set()).cloned()
     }
 
     /// Takes over a record of a command that this run has started.

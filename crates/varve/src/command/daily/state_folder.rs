@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -24,6 +24,11 @@ const LOG_BYTES_MAX: u64 = 4_900_000;
 const MESSAGE_CHARS_MAX: usize = 4_000;
 /// The names of temporary files begin so.
 const TEMPORARY: &str = ".tmp-";
+/// The description of a run is filled up to this length, so that each one replaces the one before
+/// it in one write.
+const NOTE_BYTES: usize = 256;
+const LOCK: &str = "lock";
+const NOTICES_LOCK: &str = "notices.lock";
 const HISTORIES: &str = "jobs.json";
 const LOG: &str = "runs.jsonl";
 const OLD_LOG: &str = "runs.1.jsonl";
@@ -38,7 +43,23 @@ pub struct StateFolder(PathBuf);
 /// The lock of a run. A program that got a copy of the file holds it, too.
 pub struct RunLock(File);
 
+/// The run that holds the lock, as it describes itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkingRun {
+    pub since: Timestamp,
+    /// The job at which it is; `None` between jobs.
+    pub job: Option<String>,
+}
+
 impl RunLock {
+    /// Notes in the file what this run does, for other runs that find it locked.
+    pub fn note(&self, working: &WorkingRun) {
+        let value = json!({ "since": working.since.0, "job": working.job });
+        let text = format!("{value:<NOTE_BYTES$}");
+        // On a full disk the lock still holds; only its description is missing.
+        let _ = self.0.write_all_at(text.as_bytes(), 0).and_then(|()| self.0.set_len(text.len() as u64));
+    }
+
     /// Returns a copy of the lock for a program that must have ended before the next run.
     pub fn share(&self) -> Result<File> {
         Ok(self.0.try_clone()?)
@@ -66,7 +87,30 @@ impl StateFolder {
     /// # Errors
     /// When the lock file cannot be opened.
     pub fn try_lock(&self) -> Result<Option<RunLock>> {
-        let path = self.0.join("lock");
+        let lock = self.try_lock_file(LOCK)?;
+        if lock.is_some() {
+            self.remove_left_files();
+        }
+        Ok(lock.map(RunLock))
+    }
+
+    /// Returns the description of the run that holds the lock; `None` if it has left none.
+    pub fn working_run(&self) -> Option<WorkingRun> {
+        let value: Value = serde_json::from_slice(&fs::read(self.0.join(LOCK)).ok()?).ok()?;
+        let since = Timestamp(value["since"].as_i64()?);
+        Some(WorkingRun { since, job: value["job"].as_str().map(str::to_owned) })
+    }
+
+    /// Takes the lock of notices; `None` if another process judges the promises now.
+    ///
+    /// # Errors
+    /// When the lock file cannot be opened.
+    pub fn try_lock_notices(&self) -> Result<Option<File>> {
+        self.try_lock_file(NOTICES_LOCK)
+    }
+
+    fn try_lock_file(&self, name: &str) -> Result<Option<File>> {
+        let path = self.0.join(name);
         let context = || path.display().to_string();
         let file = OpenOptions::new()
             .read(true)
@@ -77,10 +121,7 @@ impl StateFolder {
             .open(&path)
             .with_context(context)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                self.remove_left_files();
-                Ok(Some(RunLock(file)))
-            }
+            Ok(()) => Ok(Some(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error).with_context(context),
         }
@@ -295,7 +336,12 @@ mod tests {
         drop(lock);
         assert!(state.try_lock().unwrap().is_none());
         drop(copy);
-        assert!(state.try_lock().unwrap().is_some());
+        let lock = state.try_lock().unwrap().unwrap();
+        assert_eq!(state.working_run(), None);
+        let working = WorkingRun { since: Timestamp(5), job: Some("replicate far-away".into()) };
+        lock.note(&working);
+        lock.note(&WorkingRun { job: None, ..working.clone() });
+        assert_eq!(state.working_run(), Some(WorkingRun { job: None, ..working }));
     }
 
     #[test]

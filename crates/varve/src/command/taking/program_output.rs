@@ -4,20 +4,25 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionread};
+use rustix::process::Signal;
 use varve_archive::Progress;
 use varve_session::UsageError;
 
 use crate::arguments::TakeSnapshotArgs;
+use crate::program_group::{GRACE, ProgramGroup};
+use crate::{job_process, show};
 
-/// Poll interval for the cancellation of the command.
+/// The time between two looks at the program, and whether its output is still needed.
 const LOOK: Duration = Duration::from_millis(100);
+/// The output of a program that has ended is complete after this silence.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// The environment variables with secrets of stores and replicas. They are removed for the program,
 /// which needs none of them. Other processes of the same user can read its environment.
@@ -31,6 +36,8 @@ enum InputError {
     Empty { what: String },
     /// The program failed, so its output may be incomplete.
     Failed { program: PathBuf, status: ExitStatus },
+    /// Others went on to write the output after the program had ended, and then were silent.
+    CutOff { program: PathBuf, left: String },
 }
 
 impl fmt::Display for InputError {
@@ -38,6 +45,12 @@ impl fmt::Display for InputError {
         match self {
             Self::Empty { what } => write!(f, "{what} is closed or empty: add --allow-empty to archive it"),
             Self::Failed { program, status } => write!(f, "{} ended with {status}", program.display()),
+            Self::CutOff { program, left } => write!(
+                f,
+                "{} has ended, but {left} went on to write its output, and then was silent for {} s: let {0} wait for it",
+                program.display(),
+                SILENCE.as_secs()
+            ),
         }
     }
 }
@@ -78,87 +91,170 @@ impl Read for NonEmptyStream {
 }
 
 /// The output of a program. The stream ends without an error only if the program succeeds.
+///
+/// The program may leave others behind that hold its output open, such as an agent or a tunnel. So
+/// the stream ends some seconds after the program, and the others are ended, once they are silent.
 struct ProgramOutput {
     program: PathBuf,
     output: ChildStdout,
-    child: Arc<Mutex<RunningProgram>>,
-    has_ended: bool,
+    group: ProgramGroup,
+    progress: Arc<Progress>,
+    /// Set once the program was seen to have ended.
+    after_end: Option<AfterEnd>,
+    is_over: bool,
 }
 
-/// A program, and whether it may still be killed: after the wait, its process id may belong to
-/// another process.
-struct RunningProgram {
-    child: Child,
-    is_waited_for: bool,
+/// The output since the end of the program.
+struct AfterEnd {
+    /// The bytes in the pipe that were written before the end was noticed.
+    unread_bytes: u64,
+    /// True if bytes came later: another program writes this output, too.
+    is_written_by_others: bool,
+    last: Instant,
 }
 
 impl ProgramOutput {
-    #[expect(clippy::disallowed_methods, reason = "a program that hangs is ended from beside it")]
     fn start(program: &Path, args: &[PathBuf], progress: &Arc<Progress>) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(args).stdout(Stdio::piped());
+        if job_process::is_job() {
+            // The input of a job is the lock of its run.
+            command.stdin(Stdio::null());
+        }
         for secret in SECRETS {
             command.env_remove(secret);
         }
-        let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        let output = child.stdout.take().context("the program was started without an output")?;
-        let child = Arc::new(Mutex::new(RunningProgram { child, is_waited_for: false }));
-        let (watched, progress) = (Arc::clone(&child), Arc::clone(progress));
-        std::thread::spawn(move || {
-            while !watched.lock().is_waited_for {
-                if progress.is_cancelled() {
-                    return watched.lock().end(Signal::TERM);
-                }
-                std::thread::sleep(LOOK);
-            }
-        });
-        Ok(Self { program: program.into(), output, child, has_ended: false })
+        let started = ProgramGroup::spawn_with_terminal(&mut command);
+        let mut group = started.with_context(|| format!("cannot start {}", program.display()))?;
+        let output = group.child().stdout.take().context("the program was started without an output")?;
+        let progress = Arc::clone(progress);
+        Ok(Self { program: program.into(), output, group, progress, after_end: None, is_over: false })
     }
 
-    fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.has_ended = true;
-        let mut running = self.child.lock();
-        running.is_waited_for = true;
-        running.child.wait()
-    }
-}
-
-impl RunningProgram {
-    fn end(&self, signal: Signal) {
-        let number = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(number) = number.filter(|_| !self.is_waited_for) {
-            // The process may have ended by itself. Then there is nothing to kill.
-            let _ = kill_process(number, signal);
+    /// Waits until there is something to read, for at most [`LOOK`].
+    fn poll(&self) -> io::Result<bool> {
+        let pause = Timespec::try_from(LOOK).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&pause)) {
+            Ok(count) => Ok(count > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// Looks whether the program has ended.
+    #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
+    fn look(&mut self) -> io::Result<()> {
+        if self.after_end.is_none() && self.group.has_ended() {
+            let unread_bytes = ioctl_fionread(&self.output)?;
+            self.after_end =
+                Some(AfterEnd { unread_bytes, is_written_by_others: false, last: Instant::now() });
+        }
+        Ok(())
+    }
+
+    /// Notes that so many bytes were read.
+    #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
+    fn note(&mut self, count: usize) {
+        if let Some(after_end) = &mut self.after_end {
+            let count = count as u64;
+            after_end.is_written_by_others |= count > after_end.unread_bytes;
+            after_end.unread_bytes = after_end.unread_bytes.saturating_sub(count);
+            after_end.last = Instant::now();
+        }
+    }
+
+    /// Ends the programs that hold the output open although nothing comes any more.
+    fn end_left_programs(&mut self, is_written_by_others: bool) -> io::Result<()> {
+        let left = self.group.left_programs();
+        // A program that has left the group is not known by name, and is not ended.
+        let (left, end) = match left.is_empty() {
+            true => ("a program that it has started".to_owned(), ": the output ends here"),
+            false => (left.join(", "), ", and was ended"),
+        };
+        self.group.end_left_programs();
+        if is_written_by_others {
+            let program = self.program.clone();
+            return Err(io::Error::other(InputError::CutOff { program, left }));
+        }
+        remark!(
+            "varve: {} has ended, but {} still held its output open{end}",
+            self.program.display(),
+            show::plain(&left)
+        );
+        Ok(())
+    }
+
+    /// Waits for the end of the program, whose output has ended.
+    #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
+    fn finish(&mut self) -> io::Result<usize> {
+        self.is_over = true;
+        while !self.group.has_ended() {
+            if self.progress.is_cancelled() {
+                return Err(self.cancel());
+            }
+            std::thread::sleep(LOOK);
+        }
+        let status = self.group.wait()?;
+        if !status.success() {
+            return Err(self.failed(status));
+        }
+        Ok(0)
+    }
+
+    /// Ends the program, whose output nobody needs any more.
+    #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
+    fn cancel(&mut self) -> io::Error {
+        self.is_over = true;
+        self.group.signal(Signal::TERM);
+        let asked = Instant::now();
+        while !self.group.has_ended() && asked.elapsed() < GRACE {
+            std::thread::sleep(LOOK);
+        }
+        self.group.signal(Signal::KILL);
+        self.group.wait().map_or_else(|error| error, |status| self.failed(status))
+    }
+
+    fn failed(&self, status: ExitStatus) -> io::Error {
+        io::Error::other(InputError::Failed { program: self.program.clone(), status })
     }
 }
 
 impl Read for ProgramOutput {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.output.read(into)?;
-        if count == 0 && !into.is_empty() && !self.has_ended {
-            let status = self.wait()?;
-            if !status.success() {
-                return Err(io::Error::other(InputError::Failed { program: self.program.clone(), status }));
+        while !self.is_over && !into.is_empty() {
+            if self.progress.is_cancelled() {
+                return Err(self.cancel());
+            }
+            let is_readable = self.poll()?;
+            self.look()?;
+            if is_readable {
+                let count = self.output.read(into)?;
+                if count == 0 {
+                    return self.finish();
+                }
+                self.note(count);
+                return Ok(count);
+            }
+            if let Some(after_end) = &self.after_end
+                && after_end.last.elapsed() >= SILENCE
+            {
+                let is_written_by_others = after_end.is_written_by_others;
+                self.end_left_programs(is_written_by_others)?;
+                return self.finish();
             }
         }
-        Ok(count)
-    }
-}
-
-impl Drop for ProgramOutput {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.child.lock().end(Signal::KILL);
-            // If the wait fails, nothing more can be done.
-            let _ = self.wait();
-        }
+        Ok(0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "programs end in real time")]
+    fn begun() -> Instant {
+        Instant::now()
+    }
 
     fn run(script: &str, progress: &Arc<Progress>) -> io::Result<Vec<u8>> {
         let args = ["-c".into(), script.into()];
@@ -187,6 +283,33 @@ mod tests {
         let left =
             ProgramOutput::start(Path::new("sleep"), &["1000".into()], &Arc::new(Progress::new())).unwrap();
         drop(left);
+    }
+
+    #[test]
+    fn an_output_ends_with_its_program_although_another_one_holds_it_open() {
+        let progress = Arc::new(Progress::new());
+        let begun = begun();
+        assert_eq!(run("echo whole; sleep 300 &", &progress).unwrap(), b"whole\n");
+        // A part that is written later belongs to it.
+        assert_eq!(run("(sleep 1; echo late) & echo soon", &progress).unwrap(), b"soon\nlate\n");
+        // If the writer goes on without an end, nobody knows that all is there.
+        let error = run("(sleep 1; echo late; sleep 300) & echo soon", &progress).unwrap_err().to_string();
+        assert!(error.contains("sh has ended, but sh, sleep went on to write its output"), "{error}");
+        let took = begun.elapsed();
+        assert!(took >= SILENCE * 2 && took < Duration::from_secs(60), "{took:?}");
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "programs end in real time")]
+    fn a_program_that_closes_its_output_is_ended_with_the_work() {
+        let progress = Arc::new(Progress::new());
+        let cancelled = Arc::clone(&progress);
+        std::thread::spawn(move || {
+            std::thread::sleep(LOOK);
+            cancelled.cancel();
+        });
+        let error = run("echo x; exec >&-; exec sleep 300", &progress).unwrap_err().to_string();
+        assert!(error.contains("signal: 15"), "{error}");
     }
 
     #[test]
