@@ -45,7 +45,9 @@ mod transfer;
 mod venti;
 
 pub use http::own_network::is_on_own_network;
-pub use naming::location::{HostLocation, Location, LocationError, S3Location, without_password};
+pub use naming::location::{
+    HostLocation, Location, LocationError, S3Location, split_password, without_password,
+};
 pub use naming::password::Password;
 pub use observer::Observer;
 pub use open::{OpenTargetError, open};

@@ -21,6 +21,7 @@ mod random;
 mod real;
 mod storage;
 mod support;
+mod trusted_file;
 mod uncached;
 mod workers;
 
@@ -37,6 +38,7 @@ pub use storage::{
     FileLock, FileName, FileNameError, FreeSpace, LockError, Storage, is_exhausted, is_out_of_descriptors,
 };
 pub use support::{is_unsupported, sync_open_folder};
+pub use trusted_file::{DistrustError, FileUse, open_trusted, require_trusted, require_trusted_program};
 pub use uncached::open_uncached;
 pub use workers::{InlineWorkers, RealWorkers, Task, Workers, both, read_each, read_each_with};
 

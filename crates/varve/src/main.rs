@@ -24,6 +24,7 @@ mod open_files;
 mod outcome;
 mod program_group;
 mod progress_bar;
+mod secret_variables;
 mod show;
 mod signals;
 mod terminal;
@@ -47,8 +48,8 @@ fn main() -> ExitCode {
     logging::start(&arguments);
     guard::guard_memory();
     open_files::allow_all();
-    let invocation = Invocation::new(&arguments);
     job_process::begin();
+    let invocation = Invocation::new(&arguments);
     let outcome = command::run(&invocation, &arguments.command);
     // Dropping it wipes the typed passphrase.
     drop(invocation);

@@ -126,14 +126,14 @@ impl Location {
         }
     }
 
-    /// Returns true if the location contains a password.
-    fn has_password(&self) -> bool {
+    /// Returns the password in the location.
+    fn password(&self) -> Option<&Password> {
         match self {
-            Self::Folder(_) | Self::S3(_) => false,
+            Self::Folder(_) | Self::S3(_) => None,
             Self::Sftp(host)
             | Self::Ftp { host, .. }
             | Self::Webdav { host, .. }
-            | Self::Web { host, .. } => host.password.is_some(),
+            | Self::Web { host, .. } => host.password.as_ref(),
         }
     }
 }
@@ -296,13 +296,22 @@ fn decode(text: &str) -> Result<String, String> {
     Ok(decoded.into_owned())
 }
 
+/// Splits an argument into one without its password, and the password. All users of the machine can
+/// see the arguments of a program; it gets a password by its environment.
+#[must_use]
+pub fn split_password(text: &str) -> (String, Option<String>) {
+    let password = parse(text).ok().and_then(|location| Some(location.password()?.reveal().to_owned()));
+    // A malformed text is refused later, without its possible password.
+    (without_password(text), password)
+}
+
 /// Returns an argument in a form that may be printed. The text is unchanged unless it contains, or
 /// may contain, a password.
 #[must_use]
 pub fn without_password(text: &str) -> String {
     let Some((scheme, _)) = text.split_once("://") else { return text.into() };
     match parse(text) {
-        Ok(location) if location.has_password() => location.to_string(),
+        Ok(location) if location.password().is_some() => location.to_string(),
         // A text that looks like a URL but has no known scheme is a path. Its author may have meant
         // a URL.
         Ok(_) if is_scheme(scheme) => text.into(),
@@ -421,6 +430,20 @@ mod tests {
         }
         let endpoint = wrong("s3://bucket?endpoint=http://u:hunter2@h:port");
         assert!(!endpoint.contains("hunter2"), "{endpoint}");
+    }
+
+    #[test]
+    fn a_password_is_split_from_its_place() {
+        for (text, at, password) in [
+            ("webdav+http://u:p%2Fw%20d@h:8/x/y%20z", "webdav+http://u@h:8/x/y%20z", Some("p/w d")),
+            ("ftps://a%40b:p@h/x", "ftps://a%40b@h/x", Some("p")),
+            ("sftp://u@h/x", "sftp://u@h/x", None),
+            ("s3://bucket/x", "s3://bucket/x", None),
+            ("/mnt/a:b@c", "/mnt/a:b@c", None),
+            ("sftp://:p@h/x", "sftp://...@h/x", None),
+        ] {
+            assert_eq!(split_password(text), (at.into(), password.map(str::to_owned)), "{text}");
+        }
     }
 
     #[test]

@@ -2,30 +2,28 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use varve_world::{FileUse, require_trusted};
 use zeroize::Zeroizing;
 
 use crate::failure::UsageError;
-use crate::hinted::Hinted;
+use crate::hinted::WithHint;
 
 /// Upper bound on the length of a passphrase, and of a key that a program prints.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 /// The time between two looks at a program.
 const LOOK: Duration = Duration::from_millis(5);
-/// The permission bits of group and others.
-const OF_OTHERS: u32 = 0o077;
 
-const CLOSE: &str = "protect it with `chmod 600 FILE`; if others may have read it, make another key";
+const EXPOSED: &str = "if others may have read or changed it, make another key";
 
 /// Opens a file with a secret. As ssh does with keys, it refuses a file of the current user that
-/// other users may read or write. A file of another owner, such as one that root gives to a
-/// service, is that owner's responsibility.
+/// other users may read, and any file that others may write. That nobody else reads a file of
+/// another owner, such as one that root gives to a service, is that owner's responsibility.
 ///
 /// # Errors
 /// The file cannot be opened, or is open to others.
@@ -33,14 +31,7 @@ pub fn open_secret_file(path: &Path, what: &str) -> Result<File> {
     let context = || format!("cannot read the {what} {}", path.display());
     let file = File::open(path).with_context(context)?;
     let found = file.metadata().with_context(context)?;
-    let is_own = found.uid() == rustix::process::geteuid().as_raw();
-    if found.is_file() && is_own && found.mode() & OF_OTHERS != 0 {
-        let (path, mode) = (path.display(), found.mode() & 0o7777);
-        let error = anyhow!(
-            "{path} can be read by other users (its permissions are {mode:04o}): it cannot hold a secret"
-        );
-        return Err(Hinted::new(error, CLOSE)).with_context(context);
-    }
+    require_trusted(path, &found, FileUse::Secret).with_hint(|_| Some(EXPOSED)).with_context(context)?;
     Ok(file)
 }
 

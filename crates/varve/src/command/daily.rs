@@ -4,6 +4,7 @@
 //! `run.rs`. The decisions are in the crate `varve-watch`.
 
 mod config_file;
+mod distrusted_files;
 mod empty_folders;
 mod freeze;
 mod hooks;
@@ -11,12 +12,11 @@ mod job_history;
 mod jobs;
 mod machine_state;
 mod notice_state;
-mod open_store;
 mod notices_meanwhile;
+mod open_store;
 mod program_run;
 mod replica_views;
 mod retention;
-mod secret_variables;
 mod sentences;
 mod server_clocks;
 mod state_folder;

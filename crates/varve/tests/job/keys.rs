@@ -284,7 +284,8 @@ fn secrets_that_others_may_read_are_refused() {
         mode(&key, open);
         let refused = sandbox.fails(1, ["snapshots"]);
         assert!(refused.contains(&format!("permissions are {open:04o}")), "{open:o}: {refused}");
-        assert!(refused.contains("hint: protect it with `chmod 600 FILE`"), "{refused}");
+        let remedy = format!("`chmod 600 {}` protects it", key.display());
+        assert!(refused.contains(&remedy) && refused.contains("hint: if others may have read"), "{refused}");
     }
     mode(&key, 0o400);
     sandbox.ok(["snapshots"]);

@@ -26,6 +26,7 @@ mod daily_mail;
 mod daily_notices;
 mod daily_safety;
 mod daily_sinks;
+mod daily_trust;
 mod daily_twelve_ways;
 mod deep_folders;
 mod deltas;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
+use varve_session::target;
 use varve_watch::{ConfiguredSource, DailyConfig, FreezeKind, ReplicaTrigger, SourceWhat, show_time_span};
 use varve_world::{Clock, RealClock, Timestamp};
 
 use super::config_file::LoadedConfig;
+use super::distrusted_files::distrusted_files;
 use super::jobs::{DailyJob, JobKind, jobs};
 use super::open_store;
 use super::retention;
@@ -28,7 +30,8 @@ fn check(invocation: &Invocation, args: &ConfigCheckArgs) -> Result<CommandOutco
     retention::check_rules(&loaded)?;
     let now = RealClock.now();
     let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
-    let warnings = unfulfillable(&loaded.config);
+    let mut warnings = unfulfillable(&loaded.config);
+    warnings.extend(distrusted_files(&loaded.config));
     let all = jobs(&loaded);
     let forgets = forgets_today(invocation, &loaded, now);
     if invocation.json {
@@ -95,12 +98,17 @@ fn sentence(job: &DailyJob<'_>) -> String {
                 "{} goes into the store {} ({}) as {}",
                 what(source),
                 job.store_name,
-                job.store.at,
+                target::shown(&job.store.at),
                 job.subject
             )
         }
         (JobKind::Replicate, _, Some(replica)) => {
-            format!("the store {} is copied to {} ({})", job.store_name, job.subject, replica.at)
+            format!(
+                "the store {} is copied to {} ({})",
+                job.store_name,
+                job.subject,
+                target::shown(&replica.at)
+            )
         }
         _ => title(job),
     };

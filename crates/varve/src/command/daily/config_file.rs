@@ -1,6 +1,8 @@
 //! Finds and reads the configuration of daily work.
 
+use std::ffi::OsString;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use jiff::tz::TimeZone;
 use varve_session::{CommandSession, KeyOptions, ReplicaReads, SessionSettings, UsageError};
 use varve_watch::{ConfigText, ConfiguredStore, Credential, DailyConfig, StoreKey};
+use varve_world::{FileUse, open_trusted, require_trusted, require_trusted_program};
 
 use crate::invocation::Invocation;
 use crate::moment;
@@ -43,13 +46,8 @@ impl LoadedConfig {
         let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
         let mut files = vec![file.clone()];
         files.extend(parts(&folder.join("conf.d"))?);
-        let text = |path: &PathBuf| -> Result<ConfigText> {
-            let name = path.display().to_string();
-            let text = fs::read_to_string(path)
-                .map_err(|error| UsageError(format!("the configuration {name} cannot be read: {error}")))?;
-            Ok(ConfigText { name, text })
-        };
-        let texts: Vec<_> = files.iter().map(text).collect::<Result<_>>()?;
+        require_trusted_folder(&folder)?;
+        let texts: Vec<_> = files.iter().map(|path| read_text(path)).collect::<Result<_>>()?;
         let config = DailyConfig::read(&texts, &folder).map_err(|errors| UsageError(errors.to_string()))?;
         let state = match &config.state {
             Some(state) => state.clone(),
@@ -68,15 +66,31 @@ impl LoadedConfig {
         let mut key = KeyOptions::default();
         match &store.key {
             Some(StoreKey::KeyFile(file)) => key.key_file = Some(credential_path(file)?),
-            Some(StoreKey::KeyFileCommand(program)) => key.key_file_command = Some(command_line(program)),
+            Some(StoreKey::KeyFileCommand(program)) => key.key_file_command = Some(command_line(program)?),
             Some(StoreKey::PassphraseFile(file)) => key.passphrase_file = Some(credential_path(file)?),
             Some(StoreKey::PassphraseCommand(program)) => {
-                key.passphrase_command = Some(command_line(program))
+                key.passphrase_command = Some(command_line(program)?);
             }
             None => {}
         }
         Ok(session_with(invocation, &store.at, key, invocation.asks))
     }
+}
+
+/// Reads a file of the configuration. Its programs are started, so nobody else may write it.
+fn read_text(path: &Path) -> Result<ConfigText> {
+    let name = path.display().to_string();
+    let mut text = String::new();
+    let read = open_trusted(path, FileUse::Settings).and_then(|mut file| file.read_to_string(&mut text));
+    read.map_err(|error| UsageError(format!("the configuration {name} cannot be read: {error}")))?;
+    Ok(ConfigText { name, text })
+}
+
+/// Requires that nobody else can put files into a folder of the configuration, or take some away.
+fn require_trusted_folder(folder: &Path) -> Result<()> {
+    let context = || folder.display().to_string();
+    let trusted = require_trusted(folder, &fs::metadata(folder).with_context(context)?, FileUse::Settings);
+    Ok(trusted.map_err(|error| UsageError(format!("the folder of the configuration: {error}")))?)
 }
 
 /// Returns the session of a store that no configuration names yet. It asks for nothing.
@@ -99,24 +113,24 @@ fn session_with(invocation: &Invocation, store: &str, key: KeyOptions, asks: boo
     CommandSession::new(settings, Arc::new(Terminal { quiet: invocation.quiet, asks }))
 }
 
-/// Returns the options of the program for a store.
-pub fn store_options(store: &ConfiguredStore) -> Result<Vec<String>> {
-    let mut options = vec![format!("--store={}", store.at), format!("--wait={}s", store.wait.as_secs())];
-    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+/// Returns the environment of a program for a store. All users of the machine can see a command
+/// line, and the address of a store may have a password.
+pub fn store_environment(store: &ConfiguredStore) -> Result<Vec<(&'static str, OsString)>> {
+    let mut variables = vec![("VARVE_STORE", OsString::from(&store.at))];
     match &store.key {
-        Some(StoreKey::KeyFile(file)) => options.push(format!("--key-file={}", text(credential_path(file)?))),
+        Some(StoreKey::KeyFile(file)) => variables.push(("VARVE_KEY_FILE", credential_path(file)?.into())),
         Some(StoreKey::KeyFileCommand(program)) => {
-            options.push(format!("--key-file-command={}", command_line(program)));
+            variables.push(("VARVE_KEY_FILE_COMMAND", command_line(program)?.into()));
         }
         Some(StoreKey::PassphraseFile(file)) => {
-            options.push(format!("--passphrase-file={}", text(credential_path(file)?)));
+            variables.push(("VARVE_PASSPHRASE_FILE", credential_path(file)?.into()));
         }
         Some(StoreKey::PassphraseCommand(program)) => {
-            options.push(format!("--passphrase-command={}", command_line(program)));
+            variables.push(("VARVE_PASSPHRASE_COMMAND", command_line(program)?.into()));
         }
         None => {}
     }
-    Ok(options)
+    Ok(variables)
 }
 
 /// Returns the file of a credential.
@@ -132,10 +146,12 @@ fn credential_path(credential: &Credential) -> Result<PathBuf> {
     }
 }
 
-/// Writes a program and its arguments as one line, which is split at blanks outside of quotes.
-fn command_line(program: &[String]) -> String {
+/// Writes a program and its arguments as one line, which is split at blanks outside of quotes. The
+/// program reveals a secret, so nobody else may write it.
+fn command_line(program: &[String]) -> Result<String> {
+    program.first().map_or(Ok(()), |program| require_trusted_program(program))?;
     let quoted = |word: &String| format!("'{}'", word.replace('\'', "'\\''"));
-    program.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    Ok(program.iter().map(quoted).collect::<Vec<_>>().join(" "))
 }
 
 /// Reports whether there is a configuration at one of the usual places.
@@ -190,6 +206,7 @@ fn parts(folder: &Path) -> Result<Vec<PathBuf>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error).with_context(|| folder.display().to_string()),
     };
+    require_trusted_folder(folder)?;
     let mut files = Vec::new();
     for entry in listed {
         let path = entry?.path();

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use varve_watch::{HookConfig, show_time_span};
+use varve_world::require_trusted_program;
 
 use crate::program_group::{GRACE, ProgramGroup};
-use crate::{show, signals};
+use crate::{secret_variables, show, signals};
 
 /// The exit status with which a hook says: not now, but this is no failure.
 const NOT_NOW: i32 = 75;
@@ -39,11 +40,12 @@ pub enum OnSignal {
 /// Runs a hook. `outcome` is the value on its standard input.
 pub fn run(hook: &HookConfig, environment: &[(&str, &str)], outcome: &Value, on_signal: OnSignal) -> HookEnd {
     let Some((program, arguments)) = hook.run.split_first() else { return HookEnd::Done };
+    if let Err(error) = require_trusted_program(program) {
+        return HookEnd::Failed(error.to_string());
+    }
     let mut command = Command::new(program);
     command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::piped());
-    for secret in super::secret_variables::SECRETS {
-        command.env_remove(secret);
-    }
+    secret_variables::keep_from(&mut command);
     // Standard output is for the results of this program.
     if let Ok(aside) = io::stderr().as_fd().try_clone_to_owned() {
         command.stdout(aside);

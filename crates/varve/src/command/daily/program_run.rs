@@ -3,6 +3,7 @@
 //! A job that crashes or is killed then ends alone. The process holds a copy of the run's lock: if
 //! the run is killed, the job ends itself, and the next run begins only after that.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Signal, getpid};
 use serde_json::Value;
-use varve_session::HOST_VARIABLE;
 
 use super::state_folder::{RunLock, StateFolder};
 use crate::job_process::{GRACE, RUN_VARIABLE};
@@ -34,10 +34,11 @@ const OTHERS: [&str; 5] = [
     "VARVE_PASSPHRASE_COMMAND",
 ];
 
-/// Runs this program with `arguments`, as the machine `host`, in the time zone `zone` if there is
-/// one. Calls `take` with each record as soon as it is printed. Asks `must_end` once a second, and
-/// ends the program early if it is so, by force if it does not end in order. Returns the exit
-/// status; `None` if a signal ended the program.
+/// Runs this program with `arguments`, and with `environment` in place of what names another store
+/// here. Secrets are in the environment: all users of the machine can see a command line. Calls
+/// `take` with each record as soon as it is printed. Asks `must_end` once a second, and ends the
+/// program early if it is so, by force if it does not end in order. Returns the exit status; `None`
+/// if a signal ended the program.
 ///
 /// # Errors
 /// When the program cannot be started, or its output cannot be read.
@@ -45,8 +46,7 @@ const OTHERS: [&str; 5] = [
 pub fn run(
     state: &StateFolder,
     lock: &RunLock,
-    (host, zone): (&str, Option<&str>),
-    arguments: &[String],
+    (arguments, environment): (&[String], &[(&str, OsString)]),
     mut must_end: impl FnMut() -> bool,
     mut take: impl FnMut(&Value),
 ) -> Result<Option<i32>> {
@@ -63,8 +63,7 @@ pub fn run(
     for other in OTHERS {
         command.env_remove(other);
     }
-    command.env(HOST_VARIABLE, host);
-    command.envs(zone.map(|zone| ("TZ", zone)));
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     signals::watch()?;
     let started = ProgramGroup::spawn(&mut command);
     let mut job = started.with_context(|| format!("{} cannot be started", program.display()))?;

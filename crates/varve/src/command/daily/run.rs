@@ -1,6 +1,7 @@
 //! `varve run`
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,11 @@ use serde_json::{Value, json};
 use varve_archive::retention::ContentKind;
 use varve_block::with_causes;
 use varve_daily::{SnapshotFact, is_of_source};
-use varve_session::{Interrupted, UsageError};
+use varve_session::{HOST_VARIABLE, Interrupted, UsageError};
 use varve_watch::{ConfiguredSource, RunConditions, SourceWhat, age, show_time_span};
-use varve_world::{Clock, RealClock, Timestamp};
+use varve_world::{Clock, RealClock, Timestamp, require_trusted_program};
 
-use super::config_file::{LoadedConfig, store_options};
+use super::config_file::{LoadedConfig, store_environment};
 use super::freeze::{self, FreezeOrder, FrozenView, UndoStep};
 use super::hooks::{self, HookEnd, OnSignal};
 use super::job_history::Histories;
@@ -40,6 +41,8 @@ const NETWORK_EVERY: u32 = 10;
 /// Sources that have become due while another job was at work for this time come before the next
 /// one.
 const SOURCES_EVERY: Duration = Duration::from_secs(60);
+/// The variable with the password of a target.
+const REMOTE_PASSWORD: &str = "VARVE_REMOTE_PASSWORD";
 /// A longer message of a job is cut.
 const MESSAGE_CHARS_MAX: usize = 4_000;
 
@@ -545,6 +548,7 @@ impl DailyRun<'_> {
         arguments.extend(view.map(|view| format!("--read-from={}", path(&view.path))));
         match &source.what {
             SourceWhat::Command { program, name } => {
+                program.first().map_or(Ok(()), |program| require_trusted_program(program))?;
                 arguments.extend([format!("--command={name}"), "--".to_owned()]);
                 arguments.extend(program.iter().cloned());
             }
@@ -570,7 +574,10 @@ impl DailyRun<'_> {
         let replica = job.replica.context("a replication has a replica")?;
         let rates = replica.upload.as_ref().map(|rates| format!("--limit-rate={rates}"));
         let head = std::iter::once("replicate".to_owned()).chain(rates);
-        self.program(job, &head.chain(["--".to_owned(), replica.at.clone()]).collect::<Vec<_>>())
+        // The password is not on the command line, which all users of the machine can see.
+        let (at, password) = varve_remote::split_password(&replica.at);
+        let secret = password.map(|password| (REMOTE_PASSWORD, password));
+        self.program_with(job, &head.chain(["--".to_owned(), at]).collect::<Vec<_>>(), secret)
     }
 
     fn verify(&self, job: &DailyJob<'_>) -> Result<JobEnd> {
@@ -667,15 +674,30 @@ impl DailyRun<'_> {
         Ok(judged.into_iter().map(series).filter(|(_, names)| !names.is_empty()).collect())
     }
 
-    /// Runs a command of this program for a job, and reports its records.
-    #[expect(clippy::disallowed_methods, reason = "jobs have time limits in real time")]
     fn program(&self, job: &DailyJob<'_>, arguments: &[String]) -> Result<JobEnd> {
-        let all = [store_options(job.store)?, arguments.to_vec()].concat();
+        self.program_with(job, arguments, None)
+    }
+
+    /// Runs a command of this program for a job, and reports its records. `secret` is a variable of
+    /// its environment.
+    #[expect(clippy::disallowed_methods, reason = "jobs have time limits in real time")]
+    fn program_with(
+        &self,
+        job: &DailyJob<'_>,
+        arguments: &[String],
+        secret: Option<(&'static str, String)>,
+    ) -> Result<JobEnd> {
+        let wait = format!("--wait={}s", job.store.wait.as_secs());
+        let all = [&[wait], arguments].concat();
+        let mut environment = store_environment(job.store)?;
+        environment.push((HOST_VARIABLE, OsString::from(&self.loaded.host)));
+        environment.extend(secret.map(|(name, secret)| (name, secret.into())));
         let mut end = JobEnd::new();
         let mut obstacle = None;
         // The times of upload rates are those of the configuration.
         let zone = self.loaded.config.zone.as_ref().and_then(|zone| zone.iana_name());
         let zone = zone.filter(|_| job.kind == JobKind::Replicate);
+        environment.extend(zone.map(|zone| ("TZ", zone.into())));
         let mut asked_count = 0_u32;
         let mut is_too_long = false;
         let mut meanwhile = NoticesMeanwhile::new(&self.state, self.notified_config());
@@ -695,10 +717,9 @@ impl DailyRun<'_> {
             obstacle = reason.filter(|_| !self.is_by_hand);
             obstacle.is_some()
         };
-        let status =
-            program_run::run(&self.state, &self.lock, (&self.loaded.host, zone), &all, must_end, |record| {
-                self.take_record(record, &mut end);
-            })?;
+        let status = program_run::run(&self.state, &self.lock, (&all, &environment), must_end, |record| {
+            self.take_record(record, &mut end);
+        })?;
         end.outcome = match status.and_then(|status| u8::try_from(status).ok()) {
             Some(exit_status::DONE) => CommandOutcome::Done,
             Some(exit_status::GAPS) => CommandOutcome::Gaps,

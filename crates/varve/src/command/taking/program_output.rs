@@ -17,17 +17,12 @@ use varve_session::UsageError;
 
 use crate::arguments::TakeSnapshotArgs;
 use crate::program_group::{GRACE, ProgramGroup};
-use crate::{job_process, show};
+use crate::{job_process, secret_variables, show};
 
 /// The time between two looks at the program, and whether its output is still needed.
 const LOOK: Duration = Duration::from_millis(100);
 /// The output of a program that has ended is complete after this silence.
 const SILENCE: Duration = Duration::from_secs(10);
-
-/// The environment variables with secrets of stores and replicas. They are removed for the program,
-/// which needs none of them. Other processes of the same user can read its environment.
-const SECRETS: [&str; 4] =
-    ["VARVE_PASSPHRASE", "VARVE_NEW_PASSPHRASE", "VARVE_FROM_PASSPHRASE", "VARVE_REMOTE_PASSWORD"];
 
 /// The reason why a stream was not archived.
 #[derive(Debug)]
@@ -121,9 +116,7 @@ impl ProgramOutput {
             // The input of a job is the lock of its run.
             command.stdin(Stdio::null());
         }
-        for secret in SECRETS {
-            command.env_remove(secret);
-        }
+        secret_variables::keep_from(&mut command);
         let started = ProgramGroup::spawn_with_terminal(&mut command);
         let mut group = started.with_context(|| format!("cannot start {}", program.display()))?;
         let output = group.child().stdout.take().context("the program was started without an output")?;

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::super::secret_variables::SECRETS;
+use crate::secret_variables;
 
 /// Runs a program to its end, and returns its standard output.
 ///
@@ -16,9 +16,7 @@ pub(super) fn run<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item
     let mut command = Command::new(name);
     // The folders of these programs are not in the path of every service.
     command.args(arguments).env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C");
-    for secret in SECRETS {
-        command.env_remove(secret);
-    }
+    secret_variables::keep_from(&mut command);
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("{name} cannot be started"))?;
     if !output.status.success() {
