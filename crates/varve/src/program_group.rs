@@ -180,16 +180,25 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 300 & sleep 300 & exit 3"]);
         let mut group = ProgramGroup::spawn(&mut command).unwrap();
-        while !group.has_ended() {
-            pause(LOOK);
-        }
-        assert_eq!(group.left_programs(), ["sleep"]);
+        // A shell that has not become the program yet has its own name.
+        wait_until(|| group.has_ended() && group.left_programs() == ["sleep"]);
         group.end_left_programs();
         assert!(group.left_programs().is_empty());
         assert_eq!(group.wait().unwrap().code(), Some(3));
         let mut left = Command::new("sh");
         left.args(["-c", "sleep 300 & exec sleep 300"]);
         let pid = ProgramGroup::spawn(&mut left).unwrap().pid.unwrap();
-        assert!(group_members(pid).is_empty(), "the group is dropped");
+        // The group was dropped. Its processes were sent the signal, and may still be about to end.
+        wait_until(|| group_members(pid).is_empty());
+    }
+
+    #[track_caller]
+    #[expect(clippy::disallowed_methods, reason = "programs end in real time")]
+    fn wait_until(until: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !until() {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            pause(LOOK);
+        }
     }
 }

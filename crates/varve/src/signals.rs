@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 use varve_archive::Progress;
 
 use crate::exit_status::INTERRUPTED;
+use crate::job_process;
 
 /// Signals concern the whole process, so this is a static.
 static WAS_SIGNALLED: AtomicBool = AtomicBool::new(false);
@@ -21,8 +22,8 @@ static CANCELLED: Mutex<Option<Vec<Arc<Progress>>>> = Mutex::new(None);
 /// The process groups of running programs, which a second signal ends by force.
 static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// The time that a program has to take notice of a signal.
-const END_PAUSE: Duration = Duration::from_millis(100);
+/// The times that a job has to take notice of a first and of a second signal.
+const JOB_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 
 /// Makes the progress of an operation. The first signal cancels it, so that the operation ends
 /// cleanly. A second signal ends the program at once.
@@ -67,19 +68,23 @@ pub fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// Ends all groups by force. A job gets two signals first, so that it ends its own groups likewise.
+/// Ends all groups by force. A job of a run first gets two signals, so that it ends its own groups.
 #[expect(clippy::disallowed_methods, reason = "programs end in real time")]
 fn end_groups() {
     let groups = GROUPS.lock();
-    for signal in [Signal::TERM, Signal::TERM, Signal::KILL] {
+    let signal_all = |signal| {
         for group in groups.iter() {
             // It may have ended by itself.
             let _ = kill_process_group(*group, signal);
         }
-        if !groups.is_empty() {
-            std::thread::sleep(END_PAUSE);
+    };
+    if !job_process::is_job() && !groups.is_empty() {
+        for pause in JOB_PAUSES {
+            signal_all(Signal::TERM);
+            std::thread::sleep(pause);
         }
     }
+    signal_all(Signal::KILL);
 }
 
 /// Adds a process group that ends with this program when a second signal comes.

@@ -3,6 +3,7 @@
 //! Read first: `jobs.rs` (the jobs of a configuration), `status.rs` (what the archive says) and
 //! `run.rs`. The decisions are in the crate `varve-watch`.
 
+mod beside_another_run;
 mod config_file;
 mod distrusted_files;
 mod empty_folders;

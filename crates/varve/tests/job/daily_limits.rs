@@ -56,7 +56,7 @@ fn a_silent_server_and_an_endless_program_stop_no_other_job() {
     let sandbox = home("");
     let replica = format!("[replica.far]\nat = \"webdav+http://127.0.0.1:{port}/far\"\n");
     let care = "[care]\nverify = { every = \"day\" }\n";
-    let source = "[source.home]\nfolder = \"home\"\n";
+    let source = "[source.home]\nfolder = \"home\"\ntimeout = \"1h\"\n";
     let limits = "[defaults]\nevery = \"day\"\ntimeout = \"3s\"\n";
     configure(&sandbox, &format!("{limits}{ENDLESS}{source}{replica}{care}timeout = \"1h\"\n"));
     let begun = Instant::now();

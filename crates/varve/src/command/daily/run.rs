@@ -14,6 +14,7 @@ use varve_session::{HOST_VARIABLE, Interrupted, UsageError};
 use varve_watch::{ConfiguredSource, RunConditions, SourceWhat, age, show_time_span};
 use varve_world::{Clock, RealClock, Timestamp, require_trusted_program};
 
+use super::beside_another_run;
 use super::config_file::{LoadedConfig, store_environment};
 use super::freeze::{self, FreezeOrder, FrozenView, UndoStep};
 use super::hooks::{self, HookEnd, OnSignal};
@@ -145,7 +146,9 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         return dry_run(invocation, &loaded, args);
     }
     let state = StateFolder::open(&loaded.state)?;
-    let Some(lock) = state.try_lock()? else { return beside_another(invocation, &loaded, &state, args) };
+    let Some(lock) = state.try_lock()? else {
+        return beside_another_run::end(invocation, &loaded, &state, args);
+    };
     let mut run = DailyRun {
         invocation,
         loaded: &loaded,
@@ -203,32 +206,6 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         0 if args.or_fail && run.outcome == CommandOutcome::Done => CommandOutcome::NothingDone,
         _ => run.outcome,
     })
-}
-
-/// Ends a run that finds another one at work. The promises are judged all the same: the other run may
-/// wait for a server that never answers.
-fn beside_another(
-    invocation: &Invocation,
-    loaded: &LoadedConfig,
-    state: &StateFolder,
-    args: &RunArgs,
-) -> Result<CommandOutcome> {
-    let working = state.working_run();
-    let mut text = "another run of this configuration is at work".to_owned();
-    if let Some(WorkingRun { since, job }) = &working {
-        text.push_str(&format!(" since {}", moment::show(*since)));
-        text.extend(job.iter().map(|job| format!(", now with {job}")));
-    }
-    if !args.sources.is_empty() {
-        bail!(varve_session::Hinted::new(anyhow::anyhow!(text), "run it again when that run has ended"));
-    }
-    if !invocation.quiet {
-        remark!("{text}");
-    }
-    if working.is_none_or(|working| notify::is_time_beside_a_job(state, working.since)) {
-        notify::after_run(invocation, loaded, state, &state.histories(), false);
-    }
-    Ok(if args.or_fail { CommandOutcome::NothingDone } else { CommandOutcome::Done })
 }
 
 fn is_chosen(job: &DailyJob<'_>, args: &RunArgs) -> bool {
