@@ -14,6 +14,7 @@ pub mod expiry;
 pub mod forget;
 pub mod holding;
 pub mod listed;
+pub mod nights;
 pub mod protection;
 pub mod undo;
 

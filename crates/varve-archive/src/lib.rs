@@ -78,6 +78,7 @@ pub use forgetting::expiry::{ExpireTrashError, ExpiryPlan};
 pub use forgetting::forget::{ForgetError, ForgetPlan};
 pub use forgetting::holding::ProtectError;
 pub use forgetting::listed::UnknownSnapshots;
+pub use forgetting::nights::{NightsOfWork, TimeLeap};
 pub use forgetting::protection::{ProtectedSnapshot, Protection};
 pub use forgetting::undo::UndoForgetError;
 pub use inode_flags::InodeFlags;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use varve_archive::retention::Dated;
-use varve_archive::{Archive, SnapshotId};
+use varve_archive::{Archive, NightsOfWork, SnapshotId};
 use varve_log::OpenLogError;
 use varve_upkeep::Checker;
 use varve_world::Timestamp;
@@ -36,8 +36,11 @@ pub struct SnapshotFact {
 #[derive(Debug, Clone, Default)]
 pub struct StoreFacts {
     pub snapshots: Vec<SnapshotFact>,
-    /// The ends of undo of the forgotten snapshots whose data is still kept.
+    /// The ends of undo of the forgotten snapshots whose data is still kept, as far as they are
+    /// known.
     pub undo_ends: Vec<Timestamp>,
+    /// The nights of work, which bear out the clock.
+    pub nights: NightsOfWork,
     /// The time of each arena's last reading; for an arena that was never read, the time when it
     /// was begun.
     pub read_since: Vec<Timestamp>,
@@ -63,9 +66,11 @@ impl StoreFacts {
         let born = |id: &varve_log::ArenaId| {
             folder.and_then(|folder| birth(&folder.join(id.file_name().to_string()))).unwrap_or(Timestamp(0))
         };
+        let nights = NightsOfWork::of(archive.catalog());
         Ok(Self {
             snapshots: snapshot_facts(archive),
-            undo_ends: archive.trash().iter().map(|trashed| trashed.undo_until).collect(),
+            undo_ends: archive.trash().iter().filter_map(|trashed| nights.end_of_undo(trashed)).collect(),
+            nights,
             read_since: readings.iter().map(|(id, read)| read.unwrap_or_else(|| born(id))).collect(),
             readings: readings.iter().filter_map(|(_, read)| *read).collect(),
             drills: DrillRecord::read(store.vault()).drills().to_vec(),

@@ -11,6 +11,7 @@ use varve_watch::{
 };
 use varve_world::Timestamp;
 
+use crate::clock::{CLOCK_TOLERANCE, ServerClock, server_clock_fault};
 use crate::drill_record::Drill;
 use crate::facts::{SnapshotFact, StoreFacts};
 use crate::series::{is_of_source, is_series_of};
@@ -20,8 +21,6 @@ use crate::unread::{UNREAD_NIGHTS, UnreadFiles};
 const GROWTH_TIME: Duration = Duration::from_secs(60 * 86_400);
 /// A shorter history says too little about growth.
 const GROWTH_TIME_MIN: Duration = Duration::from_secs(86_400);
-/// A snapshot that is dated later than this shows a wrong clock.
-const CLOCK_TOLERANCE: Duration = Duration::from_secs(300);
 /// A series without a source is noted once its newest snapshot is older than this.
 const ORPHAN_AGE: Duration = Duration::from_secs(7 * 86_400);
 
@@ -55,16 +54,6 @@ pub struct WriteOnlyView {
     /// had as many.
     pub emptied_sources: BTreeMap<String, u64>,
     pub server_clocks: Vec<ServerClock>,
-}
-
-/// The clock of a server, compared with that of this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerClock {
-    /// The name of the server.
-    pub server: String,
-    /// The times of this machine and of the server at the same moment.
-    pub here: Timestamp,
-    pub there: Timestamp,
 }
 
 /// An open store, and its surroundings.
@@ -209,7 +198,8 @@ impl StoreJudge<'_> {
             None => kept(kind, name, Some(limit), "nothing waits to be freed"),
         };
         let count: usize = view.overdue.values().sum();
-        if count > 0 {
+        // Rules wait for some nights of work after a long pause.
+        if count > 0 && view.facts.nights.leap(now).is_none() {
             let names: Vec<_> = view.overdue.keys().map(String::as_str).collect();
             judged.state = PromiseState::Broken;
             judged.text = format!(
@@ -404,16 +394,7 @@ impl StoreJudge<'_> {
     /// they are known.
     fn clock(&self, facts: Option<&StoreFacts>, servers: &[ServerClock]) -> JudgedPromise {
         let (kind, limit) = (PromiseKind::Clock, Some(CLOCK_TOLERANCE));
-        let difference = |clock: &ServerClock| age(clock.here, clock.there).max(age(clock.there, clock.here));
-        if let Some(clock) = servers.iter().max_by_key(|clock| difference(clock))
-            && difference(clock) > CLOCK_TOLERANCE
-        {
-            let direction = if clock.here > clock.there { "ahead of" } else { "behind" };
-            let text = format!(
-                "this clock is {} {direction} that of {}: one of them is wrong",
-                show_time_span(difference(clock)),
-                visible(&clock.server)
-            );
+        if let Some(text) = server_clock_fault(servers) {
             return broken(kind, self.name, limit, text);
         }
         let newest = facts.and_then(|facts| facts.snapshots.iter().max_by_key(|snapshot| snapshot.time));

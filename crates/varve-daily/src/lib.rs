@@ -16,17 +16,19 @@
 //!
 //! Read first: `facts.rs` and `judge.rs`.
 
+mod clock;
 mod drill_record;
 mod facts;
 mod judge;
 mod series;
 mod unread;
 
+pub use clock::{ServerClock, server_clock_fault};
 pub use drill_record::{Drill, DrillRecord};
 pub use facts::{SnapshotFact, StoreFacts, snapshot_facts, store_mark};
 pub use judge::{
-    HeldSnapshots, JudgeContext, OpenStoreView, ReplicaView, ServerClock, StatusReport, StoreView,
-    WriteOnlyView, judge_store,
+    HeldSnapshots, JudgeContext, OpenStoreView, ReplicaView, StatusReport, StoreView, WriteOnlyView,
+    judge_store,
 };
 pub use series::{is_of_source, is_series_of};
 pub use unread::{UnreadFiles, unread_files};

@@ -8,20 +8,19 @@ use varve_world::Timestamp;
 use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
 use crate::catalog::removed::TrashedSnapshot;
 use crate::catalog::snapshot_id::SnapshotId;
+use crate::forgetting::nights::NightsOfWork;
 use crate::taking::take::Archive;
 
 /// The entries of the trash, by the end of their undo.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpiryPlan {
-    /// The time by which the entries were judged. `None` if nothing bears out the clock, so that
-    /// nothing expires.
-    pub judged_at: Option<Timestamp>,
     /// Those that are gone for ever once the plan is carried out.
     pub expired: Vec<TrashedSnapshot>,
     /// Those that stay in the trash.
     pub left: Vec<TrashedSnapshot>,
-    /// True if more would expire at the time of the clock.
-    pub doubts_clock: bool,
+    /// The number of those that stay although the days of their undo are over: nights of work are
+    /// missing.
+    pub lacking_nights: usize,
 }
 
 /// Why the trash was not emptied.
@@ -34,17 +33,19 @@ pub enum ExpireTrashError {
 }
 
 impl ExpiryPlan {
-    /// Judges the trash by the clock or by the time of the newest listed snapshot, whichever is
-    /// earlier. A clock that is set forward thus ends no undo. With `trust_clock`, by the clock
-    /// alone: a store without new snapshots needs that.
+    /// Judges the trash by the clock and by the nights of work since. A clock that is set forward
+    /// thus ends no undo. With `trust_clock`, by the clock alone: a store without new snapshots
+    /// needs that.
     #[must_use]
     pub fn new(catalog: &Catalog, now: Timestamp, trust_clock: bool) -> Self {
-        let newest = catalog.snapshots().iter().map(|snapshot| snapshot.time).max();
-        let judged_at = if trust_clock { Some(now) } else { newest.map(|newest| newest.min(now)) };
-        let is_expired = |trashed: &TrashedSnapshot| judged_at.is_some_and(|at| trashed.undo_until <= at);
+        let nights = NightsOfWork::of(catalog);
+        let is_expired = |trashed: &TrashedSnapshot| match trust_clock {
+            true => trashed.undo_until <= now,
+            false => nights.end_of_undo(trashed).is_some_and(|end| end <= now),
+        };
         let (expired, left): (Vec<_>, Vec<_>) = catalog.trash().iter().cloned().partition(is_expired);
-        let doubts_clock = left.iter().any(|trashed| trashed.undo_until <= now);
-        Self { judged_at, expired, left, doubts_clock }
+        let lacking_nights = left.iter().filter(|trashed| trashed.undo_until <= now).count();
+        Self { expired, left, lacking_nights }
     }
 }
 

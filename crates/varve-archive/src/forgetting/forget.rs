@@ -7,6 +7,7 @@ use varve_store::{NotPermitted, Permission};
 use varve_world::Timestamp;
 
 use super::listed::{UnknownSnapshots, find_all};
+use super::nights::undo_start;
 use super::protection::ProtectedSnapshot;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::removed::TrashedSnapshot;
@@ -20,6 +21,7 @@ use crate::taking::take::Archive;
 pub struct ForgetPlan {
     /// In the order of the catalog.
     pub snapshots: Vec<Snapshot>,
+    /// The time by the clock, or that of the newest snapshot if the clock is a little behind.
     pub forgotten: Timestamp,
     /// They can come back until this time, and after it until the trash is emptied.
     pub undo_until: Timestamp,
@@ -63,10 +65,11 @@ impl ForgetPlan {
             return Err(ForgetError::Protected { snapshots: protected });
         }
         let nanoseconds = i64::try_from(undo.as_nanos()).unwrap_or(i64::MAX);
+        let forgotten = undo_start(listed.iter().map(|snapshot| snapshot.time), now);
         // Without undo, no clock is asked whether it has ended.
         let undo_until =
-            if undo.is_zero() { Timestamp(0) } else { Timestamp(now.0.saturating_add(nanoseconds)) };
-        Ok(Self { snapshots: chosen.into_iter().cloned().collect(), forgotten: now, undo_until })
+            if undo.is_zero() { Timestamp(0) } else { Timestamp(forgotten.0.saturating_add(nanoseconds)) };
+        Ok(Self { snapshots: chosen.into_iter().cloned().collect(), forgotten, undo_until })
     }
 }
 

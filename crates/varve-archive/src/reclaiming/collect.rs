@@ -148,8 +148,9 @@ pub struct CollectionReport {
     pub expired: Vec<SnapshotId>,
     /// The snapshots in the trash that are kept, each with the end of its undo.
     pub in_trash: Vec<(SnapshotId, Timestamp)>,
-    /// True if more of the trash would be freed if the clock were trusted.
-    pub doubts_clock: bool,
+    /// The number of those that would be freed if the clock were trusted: nights of work are
+    /// missing.
+    pub lacking_nights: usize,
     /// The readers whose snapshots are in the trash and past their undo: nothing of it is freed.
     pub in_use_count: usize,
 }
@@ -243,7 +244,7 @@ impl Collection {
             marked,
             expired: expired.iter().copied().collect(),
             in_trash: expiry.left.iter().map(|trashed| (trashed.snapshot.id, trashed.undo_until)).collect(),
-            doubts_clock: expiry.doubts_clock,
+            lacking_nights: expiry.lacking_nights,
             in_use_count,
         };
         Ok((report, expired, barren))

@@ -35,6 +35,16 @@ impl RetentionPolicy {
         self
     }
 
+    /// Reports whether a rule keeps the snapshots of a time span. One snapshot with a wrong date
+    /// moves that span.
+    #[must_use]
+    pub fn has_spans(&self) -> bool {
+        let is_span = |rule: &RetentionRule| {
+            matches!(rule, RetentionRule::Within(_) | RetentionRule::PeriodsWithin(..))
+        };
+        self.rules.iter().any(is_span)
+    }
+
     /// The rules, sorted by their keys and numbers.
     #[must_use]
     pub fn rules(&self) -> &[RetentionRule] {

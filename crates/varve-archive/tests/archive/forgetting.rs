@@ -156,23 +156,36 @@ fn each_key_may_do_what_its_role_says() {
 
 #[test]
 fn a_clock_that_is_set_forward_ends_no_undo() {
+    const DAY: i64 = 86_400_000_000_000;
     let mut shared = SharedStore::new();
+    let night = |shared: &mut SharedStore, day: i64| {
+        shared.now = day * DAY;
+        shared.take(FULL, &day.to_string());
+    };
+    shared.now = 90 * DAY;
     let one = [shared.take(FULL, "one").id];
-    shared.now = 105;
-    shared.take(FULL, "two");
+    (91..=100).for_each(|day| night(&mut shared, day));
     let mut archive = shared.open(FULL);
-    archive.forget(&one, Timestamp(106), undo(), "").unwrap();
-    let ahead = Timestamp(i64::MAX);
-    let plan = ExpiryPlan::new(archive.catalog(), ahead, false);
-    assert_eq!((plan.judged_at, plan.expired.len(), plan.doubts_clock), (Some(Timestamp(105)), 0, true));
-    assert_eq!(archive.expire_trash(ahead, false).unwrap(), []);
-    assert_eq!(archive.expire_trash(Timestamp(115), true).unwrap(), []);
+    archive.forget(&one, Timestamp(100 * DAY + 1), Duration::from_secs(7 * 86_400), "").unwrap();
     archive.close().unwrap();
-    shared.now = 116;
-    shared.take(FULL, "three");
+    // A run with a wrong clock takes its snapshot before it empties the trash.
+    let expired_at = |shared: &mut SharedStore, at: i64, trust_clock| {
+        let mut archive = shared.open(FULL);
+        let plan = ExpiryPlan::new(archive.catalog(), Timestamp(at), trust_clock);
+        let expired = archive.expire_trash(Timestamp(at), trust_clock).unwrap();
+        assert_eq!(plan.expired.len(), expired.len());
+        archive.close().unwrap();
+        (expired, plan.lacking_nights)
+    };
+    for day in 500..=506 {
+        night(&mut shared, day);
+        assert_eq!(expired_at(&mut shared, day * DAY + 1, false), (vec![], 1), "{day}");
+    }
+    assert_eq!(expired_at(&mut shared, 107 * DAY, true).0, [], "the days are counted, too");
+    night(&mut shared, 507);
+    assert_eq!(expired_at(&mut shared, 107 * DAY, false), (vec![], 0), "the clock counts if it is earlier");
+    assert_eq!(expired_at(&mut shared, 507 * DAY + 1, false), (one.to_vec(), 0));
     let mut archive = shared.open(FULL);
-    assert_eq!(archive.expire_trash(Timestamp(115), false).unwrap(), [], "the clock counts if it is earlier");
-    assert_eq!(archive.expire_trash(ahead, false).unwrap(), one);
     assert!(matches!(archive.undo_forget(&one), Err(UndoForgetError::Gone { .. })));
     assert_eq!((archive.trash().len(), archive.gone_count()), (0, 1));
     archive.close().unwrap();
@@ -337,11 +350,10 @@ fn apply(step: &Step, shared: &mut SharedStore, model: &mut Model, roots: &mut [
         }
         Step::Expire => {
             let mut archive = shared.open(FULL);
-            let newest = archive.snapshots().iter().map(|snapshot| snapshot.time.0).max();
-            let at = newest.unwrap_or(i64::MIN).min(shared.now);
-            let expired = archive.expire_trash(Timestamp(shared.now), false).unwrap();
+            let now = shared.now;
+            let expired = archive.expire_trash(Timestamp(now), true).unwrap();
             let expected: BTreeSet<_> =
-                model.trash.iter().filter(|(_, until)| **until <= at).map(|(id, _)| *id).collect();
+                model.trash.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect();
             assert_eq!(expired.into_iter().collect::<BTreeSet<_>>(), expected);
             model.trash.retain(|id, _| !expected.contains(id));
             model.gone.extend(expected);

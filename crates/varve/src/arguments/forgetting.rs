@@ -95,7 +95,7 @@ pub struct ForgetArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(0..=36_500))]
     pub undo_days: u32,
 
-    /// Believe the clock, although the newest snapshot is more than 30 days old
+    /// Believe the clock, although the snapshots do not bear it out
     #[arg(long)]
     pub trust_clock: bool,
 

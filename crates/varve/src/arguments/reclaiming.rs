@@ -46,8 +46,8 @@ pub struct GcArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// End undo by the clock alone; otherwise it ends at the time of the newest snapshot if that is
-    /// earlier
+    /// End undo by the clock alone; otherwise it needs as many nights with snapshots as days, but at
+    /// most seven
     #[arg(long)]
     pub trust_clock: bool,
 
@@ -67,8 +67,8 @@ pub struct PruneArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(0..=36_500))]
     pub undo_days: u32,
 
-    /// Believe the clock, although the newest snapshot is more than 30 days old, and end undo by
-    /// the clock alone
+    /// Believe the clock, although the snapshots do not bear it out, and end undo by the clock
+    /// alone
     #[arg(long)]
     pub trust_clock: bool,
 

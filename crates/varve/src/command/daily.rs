@@ -11,6 +11,7 @@ mod freeze;
 mod hooks;
 mod job_history;
 mod jobs;
+mod known_time;
 mod machine_state;
 mod notice_state;
 mod notices_meanwhile;

@@ -20,6 +20,7 @@ mod attaching;
 mod copy;
 mod daily;
 mod daily_care;
+mod daily_clock;
 mod daily_freeze;
 mod daily_limits;
 mod daily_mail;

@@ -20,6 +20,7 @@ use super::freeze::{self, FreezeOrder, FrozenView, UndoStep};
 use super::hooks::{self, HookEnd, OnSignal};
 use super::job_history::Histories;
 use super::jobs::{DailyJob, JobKind, jobs};
+use super::known_time;
 use super::machine_state::machine_state;
 use super::notices_meanwhile::NoticesMeanwhile;
 use super::notify;
@@ -228,6 +229,9 @@ fn dry_run(invocation: &Invocation, loaded: &LoadedConfig, args: &RunArgs) -> Re
             decision.runs = false;
             decision.reason = format!("daily work is paused until {}", moment::show(until));
         }
+        if decision.runs {
+            decision = decision.unless(known_time::obstacle(invocation, loaded, job).ok().flatten());
+        }
         run_count += usize::from(decision.runs);
         if invocation.json {
             say::record("planned_job", decision.as_json(job));
@@ -274,13 +278,21 @@ impl DailyRun<'_> {
             bail!(Interrupted("interrupted: the remaining jobs are due again"));
         }
         let begun = RealClock.now();
-        let decision = match args.sources.is_empty() {
+        let mut decision = match args.sources.is_empty() {
             true => decide(job, &self.histories, &args.system_root, begun),
             false => named_by_hand(),
         };
+        if decision.runs {
+            // A store that does not open is an error of the job itself.
+            let obstacle = known_time::obstacle(self.invocation, self.loaded, job).ok().flatten();
+            decision = decision.unless(obstacle);
+        }
         if decision.is_postponed {
             let is_new = decision.period_start.is_some_and(|start| self.histories.note_postponed(job, start));
             if is_new {
+                if !self.invocation.quiet && job.kind == JobKind::Reclaim {
+                    remark!("varve: {}: {}", title(job), decision.reason);
+                }
                 let line = json!({ "time": moment::rfc3339(begun), "job": job.id(), "outcome": "postponed", "message": decision.reason });
                 let written = self.state.log(line).and_then(|()| self.state.save_histories(&self.histories));
                 self.remember(written);

@@ -32,6 +32,19 @@ impl JobDecision {
         Self { runs: true, is_postponed: false, reason, period_start, next: None }
     }
 
+    /// Postpones the job if there is an obstacle.
+    pub fn unless(self, obstacle: Option<String>) -> Self {
+        match obstacle {
+            Some(obstacle) => Self {
+                runs: false,
+                is_postponed: true,
+                reason: format!("{}; postponed: {obstacle}", self.reason),
+                ..self
+            },
+            None => self,
+        }
+    }
+
     /// Returns the form for programs.
     pub fn as_json(&self, job: &DailyJob<'_>) -> Value {
         json!({

@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use varve_archive::retention::{Dated, RetentionPolicy, Verdict, judge};
-use varve_archive::{Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId, SpaceNeeds};
+use varve_archive::{
+    Archive, ForgetError, ForgetPlan, NightsOfWork, Protection, Snapshot, SnapshotId, SpaceNeeds, TimeLeap,
+};
 use varve_session::UsageError;
 use varve_world::Timestamp;
 
@@ -54,6 +56,9 @@ pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome>
     }
     let mut archive = if args.dry_run { invocation.session.read()? } else { invocation.session.write()? };
     let now = archive.store().world().clock.now();
+    if !args.trust_clock {
+        require_clock_not_behind(&archive, now)?;
+    }
     let verdicts = match &policy {
         Some(policy) => by_policy(invocation, args, &archive, policy, now)?,
         None if args.snapshots.is_empty() => by_conditions(invocation, args, &archive, now),
@@ -173,13 +178,8 @@ pub(super) fn by_policy(
     policy: &RetentionPolicy,
     now: Timestamp,
 ) -> Result<Vec<ForgetVerdict>> {
-    let newest = archive.snapshots().iter().map(|snapshot| snapshot.time).filter(|time| *time <= now).max();
-    let age_max = i64::try_from(SNAPSHOT_AGE_MAX.as_nanos()).unwrap_or(i64::MAX);
-    if newest.is_some_and(|newest| now.0.saturating_sub(newest.0) > age_max) && !args.trust_clock {
-        bail!(UsageError(format!(
-            "the newest snapshot is more than 30 days old, or the clock is wrong ({}): confirm with --trust-clock",
-            moment::show(now)
-        )));
+    if !args.trust_clock {
+        require_known_time(archive, policy, now)?;
     }
     let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
     let is_judged = |snapshot: &&&Snapshot| args.names.is_empty() || args.names.contains(&snapshot.name);
@@ -195,6 +195,48 @@ pub(super) fn by_policy(
         ForgetVerdict { snapshot: (*snapshot).clone(), is_kept, reasons }
     };
     Ok(verdicts.map(verdict).collect())
+}
+
+/// Refuses to forget anything while the clock is behind: the undo would have ended once the clock
+/// is right.
+fn require_clock_not_behind(archive: &Archive, now: Timestamp) -> Result<()> {
+    if NightsOfWork::of(archive.catalog()).are_mostly_after(now) {
+        bail!(UsageError(format!("{}: set it, or confirm with --trust-clock", behind_text(now))));
+    }
+    Ok(())
+}
+
+/// Says that the clock is behind.
+pub(in crate::command) fn behind_text(now: Timestamp) -> String {
+    format!("the clock shows {}, and most snapshots are later", moment::show(now))
+}
+
+/// Refuses to judge if the snapshots do not bear out the time of the clock.
+fn require_known_time(archive: &Archive, policy: &RetentionPolicy, now: Timestamp) -> Result<()> {
+    require_clock_not_behind(archive, now)?;
+    let newest = archive.snapshots().iter().map(|snapshot| snapshot.time).filter(|time| *time <= now).max();
+    let age_max = i64::try_from(SNAPSHOT_AGE_MAX.as_nanos()).unwrap_or(i64::MAX);
+    if newest.is_some_and(|newest| now.0.saturating_sub(newest.0) > age_max) {
+        bail!(UsageError(format!(
+            "the newest snapshot is more than 30 days old, or the clock is wrong ({}): confirm with --trust-clock",
+            moment::show(now)
+        )));
+    }
+    let nights = NightsOfWork::of(archive.catalog());
+    let leap = nights.leap(now).filter(|_| policy.has_spans());
+    if let Some(reason) = leap.map(leap_text) {
+        bail!(UsageError(format!("{reason}: confirm with --trust-clock")));
+    }
+    Ok(())
+}
+
+/// Says that the clock may have been set forward.
+pub(in crate::command) fn leap_text(leap: TimeLeap) -> String {
+    format!(
+        "no snapshot was taken between {} and {}, or the clock is wrong: rules with a time span wait for seven nights of work after that",
+        moment::show(leap.from),
+        moment::show(leap.to)
+    )
 }
 
 fn dated(snapshot: &Snapshot) -> Dated {

@@ -18,7 +18,7 @@ use varve_store::{IndexKind, Store};
 use varve_upkeep::{
     ArenaObstacle, ReclaimBudget, ReclaimedArena, ReclaimedBatch, RewrittenArena, SparedReason,
 };
-use varve_world::Timestamp;
+use varve_world::{Clock, RealClock, Timestamp};
 
 use crate::arguments::{CollectArgs, GcArgs};
 use crate::invocation::Invocation;
@@ -255,13 +255,17 @@ pub(super) fn print_plan(invocation: &Invocation, args: &GcArgs, report: &Collec
         let will = if args.dry_run { "would" } else { "will" };
         say!("{count} {will} be gone for ever: there is no undo, or it has ended");
     }
-    if let Some(first) = report.in_trash.iter().map(|(_, until)| *until).min() {
+    if !report.in_trash.is_empty() {
         let count = show::count(report.in_trash.len(), "forgotten snapshot");
-        say!("kept in the trash: {count}, the first until {}", moment::show(first));
+        let now = RealClock.now();
+        let first = report.in_trash.iter().map(|(_, until)| *until).filter(|until| *until > now).min();
+        let until = first.map(|first| format!(", the first until {}", moment::show(first)));
+        say!("kept in the trash: {count}{}", until.unwrap_or_default());
     }
-    if report.doubts_clock {
+    if report.lacking_nights > 0 {
         say!(
-            "more undo has ended by the clock, but no snapshot is as new: --trust-clock relies on the clock"
+            "by the clock the undo of {} has ended, but too few nights of work have passed: --trust-clock relies on the clock",
+            show::count(report.lacking_nights, "forgotten snapshot")
         );
     }
     if report.in_use_count > 0 {

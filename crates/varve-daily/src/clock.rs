@@ -1,0 +1,35 @@
+//! The clocks of servers, compared with that of this machine.
+
+use std::time::Duration;
+
+use varve_block::visible;
+use varve_watch::{age, show_time_span};
+use varve_world::Timestamp;
+
+/// A clock that differs by more than this is wrong.
+pub(crate) const CLOCK_TOLERANCE: Duration = Duration::from_secs(300);
+
+/// The clock of a server, compared with that of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerClock {
+    /// The name of the server.
+    pub server: String,
+    /// The times of this machine and of the server at the same moment.
+    pub here: Timestamp,
+    pub there: Timestamp,
+}
+
+/// Says which server has another time, if one has.
+#[must_use]
+pub fn server_clock_fault(servers: &[ServerClock]) -> Option<String> {
+    let difference = |clock: &ServerClock| age(clock.here, clock.there).max(age(clock.there, clock.here));
+    let clock = servers.iter().max_by_key(|clock| difference(clock))?;
+    let direction = if clock.here > clock.there { "ahead of" } else { "behind" };
+    (difference(clock) > CLOCK_TOLERANCE).then(|| {
+        format!(
+            "this clock is {} {direction} that of {}: one of them is wrong",
+            show_time_span(difference(clock)),
+            visible(&clock.server)
+        )
+    })
+}
