@@ -1,10 +1,26 @@
-//! Parses and formats times in the time zone of the machine.
+//! Parses and formats times in the time zone of the user: that of the configuration, otherwise that
+//! of the machine.
+
+use std::sync::OnceLock;
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use varve_image::FileTime;
 use varve_serve::days::CivilTime;
 use varve_world::Timestamp;
+
+/// The zone of the configuration.
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
+/// Sets the zone for the rest of the process. A second zone is ignored.
+pub fn use_zone(zone: &TimeZone) {
+    ZONE.get_or_init(|| zone.clone());
+}
+
+/// Returns the zone of days and of times without a zone.
+pub fn zone() -> TimeZone {
+    ZONE.get().cloned().unwrap_or_else(TimeZone::system)
+}
 
 /// Parses a time, and returns the last moment that it covers. `2026-05-01` means the end of that
 /// day, `2026-05-01T23:15` the end of that minute and `2026-05-01T23:15:07` the end of that second.
@@ -45,13 +61,13 @@ pub fn parse_exact(text: &str) -> Option<Timestamp> {
 }
 
 fn last(civil: DateTime) -> Option<i128> {
-    Some(civil.to_zoned(TimeZone::system()).ok()?.timestamp().as_nanosecond())
+    Some(civil.to_zoned(zone()).ok()?.timestamp().as_nanosecond())
 }
 
 /// Returns the calendar date and the wall-clock time of a moment.
 pub fn civil(time: Timestamp) -> CivilTime {
     let moment = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
-    let local = moment.to_zoned(TimeZone::system());
+    let local = moment.to_zoned(zone());
     let small = |number: i8| u8::try_from(number).unwrap_or(0);
     CivilTime {
         year: local.year(),
@@ -66,7 +82,7 @@ pub fn civil(time: Timestamp) -> CivilTime {
 /// Formats a time to the second.
 pub fn show(time: Timestamp) -> String {
     match jiff::Timestamp::from_nanosecond(i128::from(time.0)) {
-        Ok(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Ok(time) => time.to_zoned(zone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
         Err(_) => format!("{} ns", time.0),
     }
 }
@@ -80,7 +96,7 @@ pub fn rfc3339(time: Timestamp) -> String {
 /// Formats the time of a file to the second.
 pub fn show_file_time(time: FileTime) -> String {
     match near(time) {
-        Some(near) => near.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Some(near) => near.to_zoned(zone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
         None => format!("{}Z", far(time.seconds(), ' ')),
     }
 }

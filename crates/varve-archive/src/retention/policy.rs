@@ -21,6 +21,12 @@ pub struct RetentionPolicy {
 }
 
 impl RetentionPolicy {
+    /// Returns a policy without rules whose days are those of this zone.
+    #[must_use]
+    pub fn in_zone(zone: RetentionZone) -> Self {
+        Self { zone, ..Self::default() }
+    }
+
     /// Adds a rule. It replaces a rule with the same key. Rules for tags are all kept: a snapshot
     /// is kept if any of them matches.
     #[must_use]

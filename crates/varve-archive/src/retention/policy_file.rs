@@ -20,7 +20,7 @@ use toml::{Table, Value};
 use crate::nearest_key::nearest_key_hint;
 use crate::retention::policy::{ParseCountLikeError, ParseGroupByError, RetentionGroupBy, RetentionPolicy};
 use crate::retention::rules::{ParseRuleError, RetentionRule};
-use crate::retention::zone::UnknownZone;
+use crate::retention::zone::{RetentionZone, UnknownZone};
 
 const ZONE: &str = "zone";
 const GROUP_BY: &str = "group_by";
@@ -49,11 +49,13 @@ pub enum ParsePolicyError {
     CountLike(#[from] ParseCountLikeError),
 }
 
-impl FromStr for RetentionPolicy {
-    type Err = ParsePolicyError;
-
-    fn from_str(text: &str) -> Result<Self, ParsePolicyError> {
-        let mut policy = Self::default();
+impl RetentionPolicy {
+    /// Parses a policy. If it names no zone, its days are those of `zone`.
+    ///
+    /// # Errors
+    /// [`ParsePolicyError`].
+    pub fn parse(text: &str, zone: RetentionZone) -> Result<Self, ParsePolicyError> {
+        let mut policy = Self::in_zone(zone);
         for (key, value) in &text.parse::<Table>()? {
             match key.as_str() {
                 ZONE => policy.zone = word(key, value)?.parse()?,
@@ -71,6 +73,14 @@ impl FromStr for RetentionPolicy {
             }
         }
         Ok(policy)
+    }
+}
+
+impl FromStr for RetentionPolicy {
+    type Err = ParsePolicyError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePolicyError> {
+        Self::parse(text, RetentionZone::default())
     }
 }
 

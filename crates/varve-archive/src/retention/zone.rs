@@ -7,7 +7,8 @@ use jiff::tz::TimeZone;
 
 /// A time zone with its IANA name, such as `Europe/Berlin`. The default is `UTC`.
 ///
-/// The rules of the zone are read from the machine's zone files when the name is parsed.
+/// The rules of the zone are read from the machine's zone files when the name is parsed. The zone of
+/// a machine may have no name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionZone(TimeZone);
 
@@ -19,7 +20,7 @@ pub struct UnknownZone {
 }
 
 impl RetentionZone {
-    /// Its IANA name.
+    /// Its IANA name. A zone without one is called `UTC`.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.iana_name().unwrap_or("UTC")
@@ -27,6 +28,12 @@ impl RetentionZone {
 
     pub(super) fn rules(&self) -> &TimeZone {
         &self.0
+    }
+}
+
+impl From<TimeZone> for RetentionZone {
+    fn from(zone: TimeZone) -> Self {
+        Self(zone)
     }
 }
 

@@ -7,6 +7,8 @@ use clap::{Args, ValueHint};
 use varve_archive::retention::{RetentionGroupBy, RetentionPolicy, RetentionRule, RetentionZone};
 use varve_block::with_causes;
 
+use crate::moment;
+
 /// The rules decide which of the chosen snapshots are kept: all that any of them keeps.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Rules of retention")]
@@ -47,7 +49,8 @@ pub struct RetentionArgs {
     #[arg(long, value_name = "TAGS", value_parser = rule("keep_tags"))]
     pub keep_tags: Vec<RetentionRule>,
 
-    /// The time zone of days, weeks, months and years, such as Europe/Berlin [default: UTC]
+    /// The time zone of days, weeks, months and years, such as Europe/Berlin [default: that of
+    /// the machine]
     #[arg(long, value_name = "ZONE")]
     pub zone: Option<RetentionZone>,
 
@@ -66,11 +69,13 @@ impl RetentionArgs {
     /// # Errors
     /// When the file cannot be read, or is no policy.
     pub fn policy(&self) -> Result<Option<RetentionPolicy>> {
+        let zone = RetentionZone::from(moment::zone());
         let mut policy = match &self.policy {
-            None => RetentionPolicy::default(),
+            None => RetentionPolicy::in_zone(zone),
             Some(path) => {
                 let what = || path.display().to_string();
-                std::fs::read_to_string(path).with_context(what)?.parse().with_context(what)?
+                let text = std::fs::read_to_string(path).with_context(what)?;
+                RetentionPolicy::parse(&text, zone).with_context(what)?
             }
         };
         let counted =

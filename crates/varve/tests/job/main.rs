@@ -29,6 +29,7 @@ mod daily_safety;
 mod daily_sinks;
 mod daily_trust;
 mod daily_twelve_ways;
+mod daily_zone;
 mod deep_folders;
 mod deltas;
 mod forgetting;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
+use jiff::tz::TimeZone;
 use serde_json::json;
 use varve_session::target;
 use varve_watch::{ConfiguredSource, DailyConfig, FreezeKind, ReplicaTrigger, SourceWhat, show_time_span};
@@ -39,7 +40,7 @@ fn check(invocation: &Invocation, args: &ConfigCheckArgs) -> Result<CommandOutco
             let next: Vec<_> = next_times(job, now).into_iter().map(moment::rfc3339).collect();
             json!({ "job": job.id(), "sentence": sentence(job), "next": next, "would_forget": forgets.get(&job.id()).map(|(count, _)| count) })
         });
-        let value = json!({ "files": files, "state": loaded.state.display().to_string(), "jobs": jobs.collect::<Vec<_>>(), "warnings": warnings });
+        let value = json!({ "files": files, "state": loaded.state.display().to_string(), "zone": zone_name(&loaded.zone), "jobs": jobs.collect::<Vec<_>>(), "warnings": warnings });
         say::record("config", value);
         return Ok(CommandOutcome::Done);
     }
@@ -54,10 +55,19 @@ fn check(invocation: &Invocation, args: &ConfigCheckArgs) -> Result<CommandOutco
             say!("  today its rules would forget {count} of {}", show::count(*total, "snapshot"));
         }
     }
+    let whose = if loaded.config.zone.is_some() { "time-zone" } else { "this machine" };
+    say!("all days and times are those of {} ({whose})", zone_name(&loaded.zone));
     for warning in warnings {
         remark!("varve: {warning}");
     }
     Ok(CommandOutcome::Done)
+}
+
+/// Returns the name of a zone; if it has none, its present distance from UTC.
+fn zone_name(zone: &TimeZone) -> String {
+    let offset = || format!("UTC{}", jiff::Timestamp::now().to_zoned(zone.clone()).offset());
+    let name = zone.iana_name().filter(|_| !zone.is_unknown());
+    name.map_or_else(offset, str::to_owned)
 }
 
 /// Returns for each snapshot job with rules how many snapshots they would forget, and of how many.

@@ -30,6 +30,7 @@ pub struct LoadedConfig {
     pub state: PathBuf,
     /// The name of this machine in snapshots.
     pub host: String,
+    /// The zone of all days and times.
     pub zone: TimeZone,
 }
 
@@ -54,6 +55,7 @@ impl LoadedConfig {
             None => usual_state(&file)?,
         };
         let zone = config.zone_or(&TimeZone::system());
+        moment::use_zone(&zone);
         let host = config.machine.clone().unwrap_or_else(varve_session::snapshot_host);
         Ok(Self { config, files, state, host, zone })
     }

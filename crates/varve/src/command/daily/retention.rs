@@ -23,23 +23,20 @@ pub fn check_rules(loaded: &LoadedConfig) -> Result<()> {
 /// Returns the options of `varve forget` for the rules of a source.
 pub fn options(loaded: &LoadedConfig, source: &ConfiguredSource) -> Vec<String> {
     let rules = source.keep.iter().map(|(rule, value)| format!("--{rule}={value}"));
-    // Days are those of the configuration. Without a zone they are those of UTC.
+    // Without a zone in the configuration, the command uses that of the machine, as everything does.
     let zone = loaded.config.zone.as_ref().and_then(|zone| zone.iana_name());
     rules.chain(zone.map(|zone| format!("--zone={zone}"))).collect()
 }
 
 /// Returns the policy that these options stand for.
 fn policy(loaded: &LoadedConfig, source: &ConfiguredSource) -> Result<RetentionPolicy> {
-    let mut policy = RetentionPolicy::default();
+    let zone = RetentionZone::from(loaded.zone.clone());
+    let mut policy = RetentionPolicy::in_zone(zone);
     for (rule, value) in &source.keep {
         match RetentionRule::parse(&rule.replace('-', "_"), value) {
             Ok(rule) => policy = policy.with_rule(rule),
             Err(error) => bail!(UsageError(format!("{}: keep: {}", source.place, with_causes(&error)))),
         }
-    }
-    if let Some(zone) = loaded.config.zone.as_ref().and_then(|zone| zone.iana_name()) {
-        policy.zone =
-            zone.parse::<RetentionZone>().map_err(|error| UsageError(format!("time-zone: {error}")))?;
     }
     Ok(policy)
 }

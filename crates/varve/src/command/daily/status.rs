@@ -61,6 +61,14 @@ pub fn judge_named(invocation: &Invocation, named: Option<&Path>) -> Result<Opti
     Ok(Some(judge_all(invocation, &loaded, &histories)))
 }
 
+/// Uses the time zone of the named configuration, or of the usual one, for the rest of the process.
+pub fn use_named_zone(named: Option<&Path>) {
+    if named.is_some() || has_usual_file() {
+        // A configuration with faults is reported when its promises are judged.
+        drop(LoadedConfig::load(named));
+    }
+}
+
 /// Judges all promises of a configuration. `histories` has the state of replicas that are away now,
 /// as earlier runs saw it.
 pub fn judge_all(invocation: &Invocation, loaded: &LoadedConfig, histories: &Histories) -> StatusReport {

@@ -13,7 +13,7 @@ use varve_store::{Hint, Store};
 use varve_upkeep::Checker;
 use varve_web::{ArchiveState, ArenaHealth, LogState};
 
-use crate::command::daily::status::{free_bytes, judge_named};
+use crate::command::daily::status::{free_bytes, judge_named, use_named_zone};
 use crate::invocation::Invocation;
 
 /// The memory for counting who needs which bytes.
@@ -32,6 +32,7 @@ pub(super) struct ServedState {
 impl ServedState {
     pub(super) fn new(invocation: &Invocation, store: &Arc<Store>, config: Option<PathBuf>) -> Self {
         let invocation = Invocation { asks: false, ..invocation.clone() };
+        use_named_zone(config.as_deref());
         Self { invocation, store: Arc::clone(store), config }
     }
 

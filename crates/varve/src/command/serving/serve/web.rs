@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use jiff::tz::TimeZone;
 use varve_archive::SnapshotList;
 use varve_block::BlockStore;
 use varve_web::{ArchiveState, PasswordHash, WebServer, WebSettings};
@@ -11,6 +10,7 @@ use varve_world::{RealClock, RealRandom, RealWorkers};
 
 use super::{FrontEnd, identity, not_listening};
 use crate::arguments::ServeArgs;
+use crate::moment;
 
 /// The page, which ends when it is dropped.
 struct WebFrontEnd(WebServer);
@@ -51,7 +51,7 @@ pub(super) fn start(
         workers: Arc::new(RealWorkers::one_a_core()),
         clock: Arc::new(RealClock),
         random: Arc::new(RealRandom),
-        zone: TimeZone::system(),
+        zone: moment::zone(),
     });
     Ok(Some(Box::new(WebFrontEnd(server.map_err(not_listening)?))))
 }
