@@ -72,6 +72,7 @@ fn make_snapshots(count: usize, group_count: usize) -> Vec<Dated> {
             tags: if mixed.is_multiple_of(100) { vec!["release=1".to_owned()] } else { Vec::new() },
             holds: Vec::new(),
             keep_until: None,
+            has_gaps: false,
         }
     };
     (0..count).map(make).collect()

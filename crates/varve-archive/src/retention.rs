@@ -7,7 +7,10 @@
 //! ```
 //!
 //! Invariants:
-//! - The newest snapshot of each group is kept, whatever the rules are.
+//! - The newest snapshot of each group is kept, whatever the rules are. If it has gaps, so is the
+//!   newest one without.
+//! - A snapshot with gaps stands for no other one: the newest whole snapshot of its period is kept,
+//!   too.
 //! - A snapshot dated after `now` is kept and counts for nothing.
 //! - The order of the snapshots makes no difference. If two have the same time, the greater id
 //!   counts as newer.
@@ -33,7 +36,7 @@ mod rules;
 mod verdict;
 mod zone;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use varve_world::Timestamp;
 
@@ -100,6 +103,7 @@ fn judge_group(
     let by_id = |a: &TimedPlace, b: &TimedPlace| snapshots[b.place].id.cmp(&snapshots[a.place].id);
     group.sort_unstable_by(|a, b| b.time.cmp(&a.time).then_with(|| by_id(a, b)));
     let Some(newest) = group.first().copied() else { return };
+    let whole = group.iter().map(|timed| timed.place).find(|place| !snapshots[*place].has_gaps);
     let start = if policy.count_like == CountLike::Borg { now } else { newest.time };
     let counted: Vec<_> = group
         .into_iter()
@@ -109,7 +113,27 @@ fn judge_group(
     for (snapshot, finding) in counted.iter().zip(count(&counted, policy, instant(start))) {
         findings[snapshot.place] = finding;
     }
+    keep_whole_ones(snapshots, &counted, findings);
     findings[newest.place].kept_by.push(KeptBy::Newest);
+    let newest_whole = whole.filter(|_| snapshots[newest.place].has_gaps);
+    if let Some(whole) = newest_whole {
+        findings[whole].kept_by.push(KeptBy::NewestWhole);
+    }
+}
+
+/// Keeps the newest whole snapshot of each period for which a rule keeps one with gaps.
+fn keep_whole_ones(snapshots: &[Dated], counted: &[CountedSnapshot], findings: &mut [RuleFinding]) {
+    let mut covered = BTreeSet::new();
+    for place in counted.iter().map(|one| one.place).filter(|place| !snapshots[*place].has_gaps) {
+        let finding = &mut findings[place];
+        let with_gaps = finding.represented_by().filter(|by| snapshots[*by].has_gaps);
+        if finding.kept_by.is_empty()
+            && let Some(by) = with_gaps
+            && covered.insert(by)
+        {
+            finding.kept_by.push(KeptBy::WholeInstead(snapshots[by].id));
+        }
+    }
 }
 
 /// Returns whether the rules do not see a snapshot: Proxmox Backup Server and borg 2 leave out the

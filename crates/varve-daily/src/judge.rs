@@ -624,6 +624,7 @@ mod tests {
                 tags: Vec::new(),
                 holds: Vec::new(),
                 keep_until: None,
+                has_gaps: false,
             },
         };
         let facts = StoreFacts { snapshots: vec![home(1, 2, 9), home(2, 1, 5)], ..StoreFacts::default() };

@@ -51,6 +51,11 @@ pub(super) struct RuleFinding {
 }
 
 impl RuleFinding {
+    /// The place of the snapshot that a rule keeps in the place of this one.
+    pub(super) fn represented_by(&self) -> Option<usize> {
+        self.represented.map(|(_, by)| by)
+    }
+
     pub(super) fn verdict(self, policy: &RetentionPolicy, id_at: impl Fn(usize) -> SnapshotId) -> Verdict {
         match self.represented {
             _ if !self.kept_by.is_empty() => Verdict::Keep(self.kept_by),

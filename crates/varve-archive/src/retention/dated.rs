@@ -19,6 +19,8 @@ pub struct Dated {
     pub holds: Vec<String>,
     /// The snapshot is kept before this time.
     pub keep_until: Option<Timestamp>,
+    /// True if something of the source was not archived as it is.
+    pub has_gaps: bool,
 }
 
 /// The kind of a snapshot's content.
@@ -45,6 +47,7 @@ impl Dated {
             tags: snapshot.tags.clone(),
             holds,
             keep_until,
+            has_gaps: snapshot.problem_count > 0,
         }
     }
 }

@@ -28,6 +28,10 @@ pub enum KeptBy {
     Until(Timestamp),
     /// The newest snapshot of each group is kept, whatever the rules are.
     Newest,
+    /// The newest snapshot without gaps of each group is kept as well.
+    NewestWhole,
+    /// The rules keep the snapshot with this id for the period, and it has gaps.
+    WholeInstead(SnapshotId),
     /// The snapshot is dated after now. It counts for nothing.
     AfterNow,
     /// The policy has no rules.
@@ -70,6 +74,8 @@ impl fmt::Display for KeptBy {
             Self::Hold(label) => write!(f, "hold {label}"),
             Self::Until(time) => write!(f, "keep until {}", instant(*time)),
             Self::Newest => f.write_str("newest"),
+            Self::NewestWhole => f.write_str("newest without gaps"),
+            Self::WholeInstead(id) => write!(f, "without gaps, as {id} of the same period is not"),
             Self::AfterNow => f.write_str("dated after now"),
             Self::NoRules => f.write_str("no rules"),
         }

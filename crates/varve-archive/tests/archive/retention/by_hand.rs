@@ -108,6 +108,36 @@ fn reasons_to_drop_name_the_snapshot_that_stands_for_the_period() {
 }
 
 #[test]
+fn a_night_with_gaps_takes_the_place_of_no_whole_one() {
+    let mut snapshots = series(&[
+        "2024-05-01T06:00Z",
+        "2024-05-02T06:00Z",
+        "2024-05-02T08:00Z",
+        "2024-05-02T20:00Z",
+        "2024-05-03T06:00Z",
+        "2024-05-03T20:00Z",
+    ]);
+    for rules in ["keep_daily = 9", "keep_daily = 9\ncount_like = borg", "keep_daily = 9\ncount_like = pbs"] {
+        let rules = policy(&rules.replace("borg", "\"borg\"").replace("pbs", "\"pbs\""));
+        snapshots.iter_mut().for_each(|one| one.has_gaps = false);
+        assert_eq!(kept(&snapshots, &rules, LATE), [0, 3, 5], "{rules}");
+        // The newest whole one of the day stays beside the one with gaps.
+        snapshots[3].has_gaps = true;
+        assert_eq!(kept(&snapshots, &rules, LATE), [0, 2, 3, 5], "{rules}");
+        // Without a whole one, the newest stands for the day.
+        snapshots[1].has_gaps = true;
+        snapshots[2].has_gaps = true;
+        assert_eq!(kept(&snapshots, &rules, LATE), [0, 3, 5], "{rules}");
+    }
+    // However many nights with gaps follow, the newest whole one stays.
+    snapshots[4].has_gaps = true;
+    snapshots[5].has_gaps = true;
+    let verdicts = judge(&snapshots, &policy("keep_last = 2"), LATE);
+    assert_eq!(verdicts[0].kept_by(), [KeptBy::NewestWhole]);
+    assert_eq!(kept(&snapshots, &policy("keep_last = 2"), LATE), [0, 4, 5]);
+}
+
+#[test]
 fn a_doubled_hour_is_one_hour() {
     // From 2:59:59 summer time to 2:00 winter time.
     let snapshots =

@@ -32,6 +32,7 @@ fn dated(number: usize, time: Timestamp) -> Dated {
         tags: Vec::new(),
         holds: Vec::new(),
         keep_until: None,
+        has_gaps: false,
     }
 }
 

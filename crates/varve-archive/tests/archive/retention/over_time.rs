@@ -39,6 +39,7 @@ fn history() -> impl Strategy<Value = Vec<(Dated, bool)>> {
                 host: if is_other { "i".into() } else { "h".into() },
                 holds: if held { vec!["hold".into()] } else { Vec::new() },
                 keep_until: until.then_some(Timestamp(time.0 + 700 * HOUR)),
+                has_gaps: false,
                 ..dated(number, time)
             };
             (snapshot, applied || number + 1 == count)

@@ -39,6 +39,7 @@ fn snapshots() -> impl Strategy<Value = Vec<Dated>> {
                 tags: tags.into_iter().map(str::to_owned).collect(),
                 holds: if held { vec!["hold".into()] } else { Vec::new() },
                 keep_until: until.then_some(Timestamp(time.0 + 5000 * HOUR)),
+                has_gaps: false,
                 ..dated(number, time)
             });
         made.collect()
