@@ -235,3 +235,22 @@ fn wrong_values_are_explained() {
         "f:3: [source.a] needs every = \"day at 02:00\", here or in [defaults]"
     );
 }
+
+#[test]
+fn a_path_that_a_shell_would_expand_is_refused() {
+    for (old, new, key) in [
+        ("folder = \"/home\"", "folder = \"~/src\"", "folder"),
+        ("folder = \"/home\"", "folder = \"$HOME/src\"", "folder"),
+        ("exclude-file = \"home.exclude\"", "exclude-file = \"~ada/exclude\"", "exclude-file"),
+        ("at = \"/backup/store\"", "at = \"~/store\"", "at"),
+        ("key-file = \"credential:varve-main\"", "key-file = \"$KEYS/main\"", "key-file"),
+        ("disk = \"/dev/vda\"", "disk = \"${DISK}\"", "disk"),
+    ] {
+        let error = read(&[("varve.toml", &WHOLE.replacen(old, new, 1))]).unwrap_err();
+        assert!(error.contains(&format!(": {key}: \"")) && error.contains("is not expanded"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    let named = WHOLE.replacen("folder = \"/home\"", "folder = \"./~/src\"", 1);
+    let config = read(&[("varve.toml", &named)]).unwrap();
+    assert_eq!(config.sources["home"].what, SourceWhat::Folder("/etc/varve/./~/src".into()));
+}

@@ -14,7 +14,7 @@ use super::daily_config::{
 use super::freeze::FreezeKind;
 use super::notify::{NotifyConfig, read_notify};
 use super::place::ConfigPlace;
-use super::reader::{TableReader, nearest};
+use super::reader::{TableReader, local_path, nearest};
 use super::secrets::read_store_key;
 use super::tree::{Item, ItemTable, Located};
 use crate::promise::PromiseLimits;
@@ -87,7 +87,7 @@ struct Defaults {
 pub(super) fn read_config(mut reader: TableReader<'_>, folder: &Path, first: &str) -> DailyConfig {
     let zone = reader.parsed("time-zone", TimeZone::get).map(|found| found.value);
     let machine = reader.text("machine").and_then(|found| host(&found, &mut reader));
-    let state = reader.text("state").map(|found| folder.join(found.value));
+    let state = reader.path("state", folder).map(|found| found.value);
     let mut stores = BTreeMap::new();
     for (name, place, table) in reader.named_tables("store") {
         if let Some(store) = read_store(name, place, table, folder, &mut reader) {
@@ -149,23 +149,22 @@ fn read_store(
     above: &mut TableReader<'_>,
 ) -> Option<ConfiguredStore> {
     let mut reader = TableReader::new(format!("store.{name}"), table, above.faults());
-    let at = reader.text("at");
+    let at = reader.parsed("at", |text| place_text(text, folder));
     let key = read_store_key(&mut reader, folder);
     let wait = reader.span("wait").map_or(WAIT, |found| found.value);
     if at.is_none() && !table.contains_key("at") {
         reader.faults().add(place, format!("[store.{name}] needs at = \"FOLDER\""));
     }
     reader.finish();
-    let at = place_text(at?.value, folder);
-    Some(ConfiguredStore { place: place.clone(), at, key, wait })
+    Some(ConfiguredStore { place: place.clone(), at: at?.value, key, wait })
 }
 
 /// Makes the name of a folder absolute. URLs are unchanged.
-fn place_text(text: &str, folder: &Path) -> String {
+fn place_text(text: &str, folder: &Path) -> Result<String, String> {
     match text.contains("://") {
-        true => text.to_owned(),
+        true => Ok(text.to_owned()),
         // Both parts are text, so nothing is lost.
-        false => folder.join(text).to_string_lossy().into_owned(),
+        false => local_path(text, folder).map(|path| path.to_string_lossy().into_owned()),
     }
 }
 
@@ -360,17 +359,17 @@ fn read_what(
     folder: &Path,
     reader: &mut TableReader<'_>,
 ) -> Option<SourceWhat> {
-    let mut found = Vec::new();
+    let (mut found, mut is_there) = (Vec::new(), false);
     for key in ["folder", "file", "disk", "qmp"] {
-        let Some(text) = reader.text(key) else { continue };
-        let path = folder.join(text.value);
+        is_there |= reader.item(key).is_some();
+        let Some(Located { place, value: path }) = reader.path(key, folder) else { continue };
         let what = match key {
             "folder" => SourceWhat::Folder(path),
             "file" => SourceWhat::File(path),
             "disk" => SourceWhat::Disk(path),
             _ => SourceWhat::Machine(path),
         };
-        found.push((text.place, what));
+        found.push((place, what));
     }
     let file_name = reader.text("as").map(|text| text.value.to_owned());
     if let Some(program) = reader.program("command") {
@@ -378,6 +377,7 @@ fn read_what(
         found.push((program.place, SourceWhat::Command { program: program.value, name }));
     }
     match found.len() {
+        0 if is_there => {}
         0 => {
             let kinds = "folder, file, disk, command or qmp";
             reader.faults().add(place, format!("[source.{name}] has nothing to archive: it needs {kinds}"));
@@ -403,7 +403,6 @@ fn read_options(
     reader: &mut TableReader<'_>,
 ) -> Vec<String> {
     let mut options = Vec::new();
-    let path = |text: &str| folder.join(text).to_string_lossy().into_owned();
     let is_folder = matches!(what, None | Some(SourceWhat::Folder(_)));
     let is_disk = matches!(what, None | Some(SourceWhat::Disk(_)));
     let is_machine = matches!(what, None | Some(SourceWhat::Machine(_)));
@@ -418,9 +417,9 @@ fn read_options(
         note(is_folder, "exclude", &patterns.place, "folders");
         options.extend(patterns.value.into_iter().map(|pattern| format!("--exclude={pattern}")));
     }
-    if let Some(file) = reader.text("exclude-file") {
+    if let Some(file) = reader.path("exclude-file", folder) {
         note(is_folder, "exclude-file", &file.place, "folders");
-        options.push(format!("--exclude-file={}", path(file.value)));
+        options.push(format!("--exclude-file={}", file.value.to_string_lossy()));
     }
     if let Some(names) = reader.texts("exclude-if-present") {
         note(is_folder, "exclude-if-present", &names.place, "folders");
@@ -444,9 +443,9 @@ fn read_options(
             note(is_right, key, &place, only);
         }
     }
-    if let Some(socket) = reader.text("agent") {
+    if let Some(socket) = reader.path("agent", folder) {
         note(is_machine, "agent", &socket.place, "machines");
-        options.push(format!("--agent={}", path(socket.value)));
+        options.push(format!("--agent={}", socket.value.to_string_lossy()));
     }
     if let Some(drives) = reader.texts("drives") {
         note(is_machine, "drives", &drives.place, "machines");

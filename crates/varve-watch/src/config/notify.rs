@@ -84,7 +84,7 @@ pub(super) fn read_notify(table: &ItemTable, folder: &Path, above: &mut TableRea
     let gotify = push("gotify", &mut reader);
     let webhook = push("webhook", &mut reader);
     let heartbeat = reader.parsed("heartbeat", web_address).map(|found| found.value);
-    let metrics_file = reader.text("metrics-file").map(|found| folder.join(found.value));
+    let metrics_file = reader.path("metrics-file", folder).map(|found| found.value);
     let has_details = reader.flag("details").unwrap_or(false);
     let events = read_events(&mut reader);
     reader.finish();
@@ -109,7 +109,7 @@ fn read_mail(found: &Located<&ItemTable>, folder: &Path, above: &mut TableReader
         _ => Err("write smtps://HOST, or smtp://HOST:PORT?tls=required"),
     });
     let user = reader.text("user").map(|user| user.value.to_owned());
-    let password = reader.text("password-file").map(|file| folder.join(file.value));
+    let password = reader.path("password-file", folder).map(|file| file.value);
     match &to {
         None if !found.value.contains_key("to") => {
             reader.faults().add(&found.place, "notify.mail needs to = [\"NAME@EXAMPLE.ORG\"]");
@@ -174,7 +174,7 @@ fn read_push(
     if url.is_none() && !found.value.contains_key("url") {
         reader.faults().add(&found.place, format!("notify.{key} needs url = \"https://HOST/…\""));
     }
-    let token = reader.text("token-file").map(|file| folder.join(file.value));
+    let token = reader.path("token-file", folder).map(|file| file.value);
     reader.finish();
     Some(PushConfig { url: url?.value, token })
 }

@@ -1,5 +1,6 @@
 //! Reads the keys of a table by name and kind. Keys that nobody asked for are faults.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::config_error::FaultList;
@@ -61,6 +62,11 @@ impl<'a> TableReader<'a> {
             return None;
         }
         Some(found)
+    }
+
+    /// Reads a path. One that is not absolute begins in `folder`.
+    pub(crate) fn path(&mut self, key: &'static str, folder: &Path) -> Option<Located<PathBuf>> {
+        self.parsed(key, |text| local_path(text, folder))
     }
 
     /// Reads a text and parses it.
@@ -161,6 +167,15 @@ impl<'a> TableReader<'a> {
             self.faults.add(&item.place, format!("unknown key {key}{here}: {rest}"));
         }
     }
+}
+
+/// Makes a path absolute. A shell would expand the first characters of some paths, and here nothing
+/// does, so these are refused.
+pub(crate) fn local_path(text: &str, folder: &Path) -> Result<PathBuf, String> {
+    if text.starts_with(['~', '$']) {
+        return Err(format!("{text:?} is not expanded: write the whole path, or ./{text} for such a name"));
+    }
+    Ok(folder.join(text))
 }
 
 /// Reports whether a name can stand in messages, file names and on a command line.

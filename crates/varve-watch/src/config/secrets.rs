@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::reader::TableReader;
+use super::reader::{TableReader, local_path};
 
 /// The prefix of a credential that systemd passes to a service.
 const SYSTEMD: &str = "credential:";
@@ -54,6 +54,6 @@ fn credential(text: &str, folder: &Path) -> Result<Credential, String> {
             Err(format!("{name:?} is not the name of a credential"))
         }
         Some(name) => Ok(Credential::Systemd(name.to_owned())),
-        None => Ok(Credential::File(folder.join(text))),
+        None => local_path(text, folder).map(Credential::File),
     }
 }
