@@ -21,6 +21,8 @@ pub struct SnapshotFact {
     pub id: SnapshotId,
     pub name: String,
     pub host: String,
+    /// The path of the source on its host.
+    pub source: Vec<u8>,
     pub time: Timestamp,
     /// The number of files that were not archived as they are.
     pub problem_count: u64,
@@ -87,6 +89,7 @@ pub fn snapshot_facts(archive: &Archive) -> Vec<SnapshotFact> {
         id: snapshot.id,
         name: snapshot.name.clone(),
         host: snapshot.host.clone(),
+        source: snapshot.source.clone(),
         time: snapshot.time,
         problem_count: snapshot.problem_count,
         entry_count: snapshot.entry_count(),

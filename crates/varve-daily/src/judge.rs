@@ -12,6 +12,7 @@ use varve_watch::{
 use varve_world::Timestamp;
 
 use crate::clock::{CLOCK_TOLERANCE, ServerClock, server_clock_fault};
+use crate::continued::ContinuedStore;
 use crate::drill_record::Drill;
 use crate::facts::{SnapshotFact, StoreFacts};
 use crate::series::{is_of_source, is_series_of};
@@ -21,8 +22,6 @@ use crate::unread::{UNREAD_NIGHTS, UnreadFiles};
 const GROWTH_TIME: Duration = Duration::from_secs(60 * 86_400);
 /// A shorter history says too little about growth.
 const GROWTH_TIME_MIN: Duration = Duration::from_secs(86_400);
-/// A series without a source is noted once its newest snapshot is older than this.
-const ORPHAN_AGE: Duration = Duration::from_secs(7 * 86_400);
 
 /// The settings and the moment by which promises are judged.
 #[derive(Clone, Copy)]
@@ -54,6 +53,8 @@ pub struct WriteOnlyView {
     /// had as many.
     pub emptied_sources: BTreeMap<String, u64>,
     pub server_clocks: Vec<ServerClock>,
+    /// The time for which no run has looked for due jobs, if it is too long.
+    pub unlooked_for: Option<Duration>,
 }
 
 /// An open store, and its surroundings.
@@ -70,6 +71,8 @@ pub struct OpenStoreView {
     /// long ago as forgotten data may wait.
     pub overdue: BTreeMap<String, usize>,
     pub server_clocks: Vec<ServerClock>,
+    /// The time for which no run has looked for due jobs, if it is too long.
+    pub unlooked_for: Option<Duration>,
     /// Its replicas by their names in the configuration.
     pub replicas: BTreeMap<String, ReplicaView>,
 }
@@ -162,6 +165,7 @@ impl StoreJudge<'_> {
         let facts = &view.facts;
         let mut judged = self.sources(view);
         judged.push(self.whole(facts));
+        judged.push(self.continued(Some(facts), view.unlooked_for));
         judged.push(self.clock(Some(facts), &view.server_clocks));
         if let Some(limit) = limits.verified_within {
             let oldest = facts.read_since.iter().copied().min().unwrap_or(now);
@@ -181,8 +185,7 @@ impl StoreJudge<'_> {
             let replica = |(name, _): (&String, _)| self.replica(name, view, limit);
             judged.extend(self.own_replicas().map(replica));
         }
-        let notes = [self.orphans(facts), self.emptied_sources(view)].concat();
-        StatusReport { promises: judged, notes }
+        StatusReport { promises: judged, notes: self.emptied_sources(view) }
     }
 
     /// Judges whether forgotten data was freed in time, and whether the rules of retention were
@@ -223,6 +226,10 @@ impl StoreJudge<'_> {
                 promise.state = PromiseState::Broken;
                 promise.text = emptied_text(*count);
             }
+        }
+        let continued = self.continued(None, view.unlooked_for);
+        if continued.state == PromiseState::Broken {
+            report.promises.push(continued);
         }
         let clock = self.clock(None, &view.server_clocks);
         if clock.state == PromiseState::Broken || !view.server_clocks.is_empty() {
@@ -357,24 +364,23 @@ impl StoreJudge<'_> {
         unjudged.filter_map(|found| Some(format!("{}: {}", found.0, self.emptied(found, view)?))).collect()
     }
 
-    /// Notes the series of this machine that no source continues.
-    fn orphans(&self, facts: &StoreFacts) -> Vec<String> {
+    /// Judges whether work is looked for, and whether the series of this machine go on. Without
+    /// the facts, as far as that is known.
+    fn continued(&self, facts: Option<&StoreFacts>, unlooked_for: Option<Duration>) -> JudgedPromise {
         let JudgeContext { config, host, now, .. } = self.context;
-        let is_continued = |series: &str| {
-            self.own_sources().any(|(name, source)| is_series_of(config, (name, source), series))
-        };
-        let own = facts.snapshots.iter().filter(|snapshot| snapshot.host == host);
-        let mut newest: BTreeMap<&str, Timestamp> = BTreeMap::new();
-        for snapshot in own.filter(|snapshot| !is_continued(&snapshot.name)) {
-            let time = newest.entry(&snapshot.name).or_insert(snapshot.time);
-            *time = snapshot.time.max(*time);
+        let store = ContinuedStore { config, name: self.name, host, now };
+        let mut faults: Vec<_> = store.without_sources().into_iter().collect();
+        faults.extend(
+            unlooked_for.map(|span| format!("no timer has looked for due jobs for {}", show_time_span(span))),
+        );
+        if let Some(facts) = facts {
+            faults.extend(store.orphans(facts));
+            faults.extend(store.other_hosts(facts));
         }
-        let old = newest.into_iter().filter(|(_, time)| age(*time, now) >= ORPHAN_AGE);
-        old.map(|(series, time)| {
-            let (series, ago) = (visible(series), show_time_span(age(time, now)));
-            format!("no source continues {series} in {}: its newest snapshot is {ago} old", self.name)
-        })
-        .collect()
+        match faults.is_empty() {
+            true => kept(PromiseKind::Continued, self.name, None, "every series goes on"),
+            false => broken(PromiseKind::Continued, self.name, None, faults.join("; ")),
+        }
     }
 
     /// Judges whether the store is whole, as far as is known.
@@ -611,6 +617,7 @@ mod tests {
             id: SnapshotId([id; 16]),
             name: "home".into(),
             host: "web1".into(),
+            source: b"/home".to_vec(),
             time: Timestamp(NOW.0 - ago * DAY),
             problem_count: 0,
             entry_count,

@@ -17,6 +17,7 @@
 //! Read first: `facts.rs` and `judge.rs`.
 
 mod clock;
+mod continued;
 mod drill_record;
 mod facts;
 mod judge;
@@ -24,6 +25,7 @@ mod series;
 mod unread;
 
 pub use clock::{ServerClock, server_clock_fault};
+pub use continued::ContinuedStore;
 pub use drill_record::{Drill, DrillRecord};
 pub use facts::{SnapshotFact, StoreFacts, snapshot_facts, store_mark};
 pub use judge::{

@@ -26,8 +26,8 @@ mod timing;
 pub use changes::ReportedStates;
 pub use config::config_error::{ConfigErrors, ConfigFault};
 pub use config::daily_config::{
-    CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, HookConfig,
-    HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
+    CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, EndedSeries,
+    HookConfig, HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
 };
 pub use config::freeze::{FROZEN_PREFIX, FreezeKind, frozen_view_name};
 pub use config::notify::{MailConfig, NotifyConfig, NotifyEvents, PushConfig};

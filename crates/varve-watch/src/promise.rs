@@ -35,6 +35,8 @@ pub enum PromiseKind {
     ReclaimedWithin,
     DrillWithin,
     RoomFor,
+    /// Work is looked for, and the series of this machine go on.
+    Continued,
     Clock,
     /// The store opens, and its log is whole as far as is known.
     Store,
@@ -51,6 +53,7 @@ impl PromiseKind {
             Self::ReclaimedWithin => "reclaimed-within",
             Self::DrillWithin => "drill-within",
             Self::RoomFor => "room-for",
+            Self::Continued => "continued",
             Self::Clock => "clock",
             Self::Store => "store",
         }

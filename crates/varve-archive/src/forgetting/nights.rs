@@ -58,6 +58,12 @@ impl NightsOfWork {
         Self { starts }
     }
 
+    /// Returns the number of nights.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.starts.len()
+    }
+
     /// Returns the time at which the undo of a forgotten snapshot ends: its days must be over, and
     /// as many nights of work. The night of that time itself does not count, since its snapshots
     /// have the time of the same clock. `None` if nights are missing.

@@ -38,9 +38,43 @@ pub struct ConfiguredStore {
     pub place: ConfigPlace,
     /// The folder or address of the store.
     pub at: String,
+    /// The id of the store that the configuration was made for, in hexadecimal.
+    pub id: Option<String>,
+    pub ended: EndedSeries,
     pub key: Option<StoreKey>,
     /// The time to wait for another writer.
     pub wait: Duration,
+}
+
+/// `ended`: the series of a store that nothing continues, which is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndedSeries {
+    Named(Vec<String>),
+    /// Nothing is archived into the store any more.
+    All,
+}
+
+impl EndedSeries {
+    /// Reports whether nothing is meant to be archived into the store.
+    #[must_use]
+    pub fn has_all(&self) -> bool {
+        *self == Self::All
+    }
+
+    /// Reports whether a series is meant to have ended.
+    #[must_use]
+    pub fn has(&self, series: &str) -> bool {
+        match self {
+            Self::Named(names) => names.iter().any(|name| name == series),
+            Self::All => true,
+        }
+    }
+}
+
+impl Default for EndedSeries {
+    fn default() -> Self {
+        Self::Named(Vec::new())
+    }
 }
 
 /// `[source.NAME]`

@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::daily_config::{
-    CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, HookConfig,
-    HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
+    CareConfig, ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, DrillCare, EndedSeries,
+    HookConfig, HookSet, ReclaimCare, ReplicaTrigger, SourceWhat, VerifyCare,
 };
 use super::freeze::FreezeKind;
 use super::notify::{NotifyConfig, read_notify};
@@ -23,6 +23,8 @@ use crate::timing::every::Every;
 use crate::timing::upload::UploadRates;
 
 const WAIT: Duration = Duration::from_secs(2 * 3_600);
+/// The id of a store, in hexadecimal.
+const STORE_ID_DIGITS: usize = 32;
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
 /// The time limit of a job that another program or a server can delay. A replication that was ended
 /// goes on where it was.
@@ -150,13 +152,15 @@ fn read_store(
 ) -> Option<ConfiguredStore> {
     let mut reader = TableReader::new(format!("store.{name}"), table, above.faults());
     let at = reader.parsed("at", |text| place_text(text, folder));
+    let id = reader.parsed("id", store_id).map(|found| found.value);
+    let ended = read_ended(&mut reader);
     let key = read_store_key(&mut reader, folder);
     let wait = reader.span("wait").map_or(WAIT, |found| found.value);
     if at.is_none() && !table.contains_key("at") {
         reader.faults().add(place, format!("[store.{name}] needs at = \"FOLDER\""));
     }
     reader.finish();
-    Some(ConfiguredStore { place: place.clone(), at: at?.value, key, wait })
+    Some(ConfiguredStore { place: place.clone(), at: at?.value, id, ended, key, wait })
 }
 
 /// Makes the name of a folder absolute. URLs are unchanged.
@@ -165,6 +169,21 @@ fn place_text(text: &str, folder: &Path) -> Result<String, String> {
         true => Ok(text.to_owned()),
         // Both parts are text, so nothing is lost.
         false => local_path(text, folder).map(|path| path.to_string_lossy().into_owned()),
+    }
+}
+
+/// Reads the id of a store.
+fn store_id(text: &str) -> Result<String, String> {
+    let is_id = text.len() == STORE_ID_DIGITS && text.chars().all(|c| c.is_ascii_hexdigit());
+    is_id.then(|| text.to_ascii_lowercase()).ok_or_else(|| format!("{text:?} is not the id of a store"))
+}
+
+/// Reads `ended`: a list of names, or `"all"`.
+fn read_ended(reader: &mut TableReader<'_>) -> EndedSeries {
+    match reader.item("ended").map(|found| &found.value) {
+        None => EndedSeries::default(),
+        Some(Item::Text(text)) if text == "all" => EndedSeries::All,
+        Some(_) => EndedSeries::Named(reader.texts("ended").map(|found| found.value).unwrap_or_default()),
     }
 }
 

@@ -135,6 +135,7 @@ fn promise_row(promise: &JudgedPromise) -> PromiseRow {
         PromiseKind::ReclaimedWithin => "space freed",
         PromiseKind::DrillWithin => "a drill",
         PromiseKind::RoomFor => "room",
+        PromiseKind::Continued => "work goes on",
         PromiseKind::Clock => "the clock",
         PromiseKind::Store => "the store",
     };

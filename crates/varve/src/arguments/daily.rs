@@ -56,9 +56,12 @@ pub enum ConfigCommand {
 
 #[derive(Debug, Clone, Args)]
 pub struct ConfigCheckArgs {
-    /// The configuration [default: /etc/varve/varve.toml, or ~/.config/varve/varve.toml]
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// The configuration, as with --config
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "config")]
     pub file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub named: ConfigFileArgs,
 }
 
 /// The configuration of a command.

@@ -23,6 +23,8 @@ mod sentences;
 mod server_clocks;
 mod state_folder;
 mod status_metrics;
+mod store_identity;
+mod world_check;
 
 pub mod config_check;
 pub mod explain;

@@ -143,9 +143,15 @@ fn a_run_does_what_is_due_and_nothing_twice() {
         "snapshot of home: done\nreplica copy: done\nverification of main: done\nretention and space of main: done\n"
     );
     let status = daily_ok(&sandbox, &["status"]);
-    for promise in
-        ["snapshot-within", "replica-within", "verified-within", "reclaimed-within", "room-for", "clock"]
-    {
+    for promise in [
+        "snapshot-within",
+        "replica-within",
+        "verified-within",
+        "reclaimed-within",
+        "room-for",
+        "continued",
+        "clock",
+    ] {
         assert!(
             status.lines().any(|line| line.starts_with("ok") && line.contains(promise)),
             "{promise}: {status}"
@@ -165,7 +171,7 @@ fn a_run_does_what_is_due_and_nothing_twice() {
     fs::remove_dir_all(sandbox.path("run-state")).unwrap();
     let done = daily_ok(&sandbox, &["run"]);
     assert_eq!(done, "replica copy: done\nretention and space of main: done\n");
-    assert_eq!(daily_ok(&sandbox, &["status"]).lines().filter(|line| line.starts_with("ok")).count(), 7);
+    assert_eq!(daily_ok(&sandbox, &["status"]).lines().filter(|line| line.starts_with("ok")).count(), 8);
     // By hand it runs in any case.
     assert_eq!(daily_ok(&sandbox, &["run", "home"]), "snapshot of home: done\n");
     assert_eq!(names(&sandbox), ["home", "home"]);

@@ -27,6 +27,7 @@ mod daily_mail;
 mod daily_notices;
 mod daily_safety;
 mod daily_sinks;
+mod daily_stops;
 mod daily_trust;
 mod daily_twelve_ways;
 mod daily_zone;

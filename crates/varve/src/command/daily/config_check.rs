@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use jiff::tz::TimeZone;
 use serde_json::json;
+use varve_daily::StoreFacts;
 use varve_session::target;
 use varve_watch::{ConfiguredSource, DailyConfig, FreezeKind, ReplicaTrigger, SourceWhat, show_time_span};
 use varve_world::{Clock, RealClock, Timestamp};
@@ -13,9 +14,9 @@ use varve_world::{Clock, RealClock, Timestamp};
 use super::config_file::LoadedConfig;
 use super::distrusted_files::distrusted_files;
 use super::jobs::{DailyJob, JobKind, jobs};
-use super::open_store;
 use super::retention;
 use super::sentences::title;
+use super::world_check;
 use crate::arguments::{ConfigCheckArgs, ConfigCommand};
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -27,24 +28,29 @@ pub fn run(invocation: &Invocation, command: &ConfigCommand) -> Result<CommandOu
 }
 
 fn check(invocation: &Invocation, args: &ConfigCheckArgs) -> Result<CommandOutcome> {
-    let loaded = LoadedConfig::load(args.file.as_deref())?;
+    let loaded = LoadedConfig::load(args.file.as_deref().or(args.named.config.as_deref()))?;
     retention::check_rules(&loaded)?;
     let now = RealClock.now();
     let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
-    let mut warnings = unfulfillable(&loaded.config);
-    warnings.extend(distrusted_files(&loaded.config));
+    let world = world_check::look(invocation, &loaded);
+    let distrusted = distrusted_files(&loaded.config);
+    let warnings = [unfulfillable(&loaded.config), distrusted, world.warnings].concat();
     let all = jobs(&loaded);
-    let forgets = forgets_today(invocation, &loaded, now);
+    let forgets = forgets_today(&loaded, &world.facts, now);
+    let outcome = if world.faults.is_empty() { CommandOutcome::Done } else { CommandOutcome::Failed };
     if invocation.json {
         let jobs = all.iter().map(|job| {
             let next: Vec<_> = next_times(job, now).into_iter().map(moment::rfc3339).collect();
             json!({ "job": job.id(), "sentence": sentence(job), "next": next, "would_forget": forgets.get(&job.id()).map(|(count, _)| count) })
         });
-        let value = json!({ "files": files, "state": loaded.state.display().to_string(), "zone": zone_name(&loaded.zone), "jobs": jobs.collect::<Vec<_>>(), "warnings": warnings });
+        let value = json!({ "files": files, "state": loaded.state.display().to_string(), "zone": zone_name(&loaded.zone), "jobs": jobs.collect::<Vec<_>>(), "faults": world.faults, "warnings": warnings });
         say::record("config", value);
-        return Ok(CommandOutcome::Done);
+        return Ok(outcome);
     }
-    say!("{} is good", files.join(" with "));
+    match world.faults.is_empty() {
+        true => say!("{} is good", files.join(" with ")),
+        false => say!("{} is well-formed, but names things that are not there", files.join(" with ")),
+    }
     for job in &all {
         say!("{}", sentence(job));
         let next: Vec<_> = next_times(job, now).into_iter().map(moment::show).collect();
@@ -57,10 +63,10 @@ fn check(invocation: &Invocation, args: &ConfigCheckArgs) -> Result<CommandOutco
     }
     let whose = if loaded.config.zone.is_some() { "time-zone" } else { "this machine" };
     say!("all days and times are those of {} ({whose})", zone_name(&loaded.zone));
-    for warning in warnings {
-        remark!("varve: {warning}");
+    for text in world.faults.iter().chain(&warnings) {
+        remark!("varve: {text}");
     }
-    Ok(CommandOutcome::Done)
+    Ok(outcome)
 }
 
 /// Returns the name of a zone; if it has none, its present distance from UTC.
@@ -73,23 +79,16 @@ fn zone_name(zone: &TimeZone) -> String {
 /// Returns for each snapshot job with rules how many snapshots they would forget, and of how many.
 /// Sources whose store cannot be read are left out.
 fn forgets_today(
-    invocation: &Invocation,
     loaded: &LoadedConfig,
+    facts: &BTreeMap<String, StoreFacts>,
     now: Timestamp,
 ) -> BTreeMap<String, (usize, usize)> {
-    let mut forgets = BTreeMap::new();
-    for (store_name, store) in &loaded.config.stores {
-        let found = loaded.session(invocation, store).and_then(|session| open_store::read(&session));
-        let Ok(Some(found)) = found else { continue };
-        for job in jobs(loaded).iter().filter(|job| job.store_name == store_name) {
-            let own = job.source.filter(|source| !source.keep.is_empty() && job.kind == JobKind::Snapshot);
-            let Some(source) = own else { continue };
-            if let Ok(counts) = retention::would_forget(loaded, job.subject, source, &found, now) {
-                forgets.insert(job.id(), counts);
-            }
-        }
-    }
-    forgets
+    let counts = |job: &DailyJob<'_>| {
+        let source = job.source.filter(|source| !source.keep.is_empty() && job.kind == JobKind::Snapshot)?;
+        let counts = retention::would_forget(loaded, job.subject, source, facts.get(job.store_name)?, now);
+        Some((job.id(), counts.ok()?))
+    };
+    jobs(loaded).iter().filter_map(counts).collect()
 }
 
 fn next_times(job: &DailyJob<'_>, now: Timestamp) -> Vec<Timestamp> {

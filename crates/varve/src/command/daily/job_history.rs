@@ -1,21 +1,26 @@
 //! The histories of jobs: from the archive where it records them, otherwise from earlier runs.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use varve_daily::{Drill, StoreFacts, is_of_source, is_series_of, store_mark};
 use varve_session::StoreLocation;
-use varve_watch::{DailyConfig, JobHistory};
+use varve_watch::{DailyConfig, JobHistory, age};
 use varve_world::Timestamp;
 
 use super::config_file::LoadedConfig;
 use super::empty_folders::is_empty_folder;
-use super::jobs::{DailyJob, JobKind};
+use super::jobs::{DailyJob, JobKind, jobs};
 use super::open_store;
 use crate::invocation::Invocation;
 
 /// The number of newest times that are kept of each history.
 const TIMES_MAX: usize = 200;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// A look may be as late as this.
+const GRACE: Duration = Duration::from_secs(2 * 3_600);
 
 /// The histories of all jobs of a configuration.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub struct Histories {
     /// The number of entries in the last snapshot of each folder that a run of this machine took.
     /// A key that may not read has no other way to notice that the folder was emptied.
     entries: BTreeMap<String, u64>,
+    /// The last time at which a run looked for due jobs. It is in a file of its own.
+    looked: Option<Timestamp>,
 }
 
 /// The attempts of earlier runs at one job.
@@ -66,7 +73,7 @@ impl Histories {
             if mark.is_some() && self.stores.get(name).map(|record| &record.mark) == mark.as_ref() {
                 continue;
             }
-            match (mark, open_store::read(&session)) {
+            match (mark, open_store::read(&session, store)) {
                 (Some(mark), Ok(found)) => {
                     self.stores.insert(name.clone(), StoreRecord::new(mark, loaded, name, found.as_ref()));
                 }
@@ -75,6 +82,23 @@ impl Histories {
                 }
             }
         }
+    }
+
+    /// Returns the histories with the time of the last look for due jobs.
+    pub fn with_look(self, looked: Option<Timestamp>) -> Self {
+        Self { looked, ..self }
+    }
+
+    /// Returns the time for which no run has looked for due jobs, if that is longer than the time
+    /// between two runs of any job, and than a day. `None` if no run has ever looked: then this
+    /// machine may only judge.
+    pub fn unlooked_for(&self, loaded: &LoadedConfig, now: Timestamp) -> Option<Duration> {
+        let looked = self.looked.filter(|looked| *looked <= now)?;
+        let all = jobs(loaded);
+        let timetables = all.iter().filter_map(|job| job.timetable.as_ref());
+        let shortest = timetables.map(|timetable| timetable.every().longest()).min()?;
+        let silence = age(looked, now);
+        (silence > shortest.max(DAY) + GRACE).then_some(silence)
     }
 
     /// Returns the history of a job.
@@ -181,6 +205,7 @@ impl Histories {
             entries: entries("entries")
                 .filter_map(|(source, count)| Some((name(source), count.as_u64()?)))
                 .collect(),
+            looked: None,
         }
     }
 }

@@ -27,7 +27,7 @@ pub fn obstacle(
     }
     let clocks = server_clocks::ask(loaded, job.store_name);
     let session = loaded.session(invocation, job.store)?;
-    let found = open_store::read(&session)?;
+    let found = open_store::read(&session, job.store)?;
     if let Some(fault) = server_clock_fault(&clocks.wait()) {
         return Ok(Some(fault));
     }

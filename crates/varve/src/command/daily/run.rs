@@ -29,6 +29,7 @@ use super::program_run;
 use super::retention;
 use super::sentences::{JobDecision, decide, title};
 use super::state_folder::{RunLock, StateFolder, WorkingRun};
+use super::store_identity;
 use crate::arguments::RunArgs;
 use crate::exit_status;
 use crate::invocation::Invocation;
@@ -147,6 +148,10 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         return dry_run(invocation, &loaded, args);
     }
     let state = StateFolder::open(&loaded.state)?;
+    if args.sources.is_empty() {
+        // On a full disk the look is lost, and the work goes on.
+        let _ = state.note_look(RealClock.now());
+    }
     let Some(lock) = state.try_lock()? else {
         return beside_another_run::end(invocation, &loaded, &state, args);
     };
@@ -609,7 +614,8 @@ impl DailyRun<'_> {
         let care = self.loaded.config.care.drill.as_ref().context("drills are set")?;
         let source = job.source.context("a drill has a source")?;
         let session = self.loaded.session(self.invocation, job.store)?;
-        let found = open_store::read(&session)?.context("this key cannot read, so it cannot restore")?;
+        let found =
+            open_store::read(&session, job.store)?.context("this key cannot read, so it cannot restore")?;
         let (config, host) = (&self.loaded.config, self.loaded.host.as_str());
         let own = found.snapshots.iter().filter(|one| is_of_source(config, host, (job.subject, source), one));
         let mut newest: BTreeMap<&str, &SnapshotFact> = BTreeMap::new();
@@ -653,7 +659,7 @@ impl DailyRun<'_> {
             return Ok(Vec::new());
         }
         let session = self.loaded.session(self.invocation, job.store)?;
-        let found = open_store::read(&session)?
+        let found = open_store::read(&session, job.store)?
             .context("this key cannot read the snapshots, so it cannot judge them")?;
         let series = |(name, source): (&String, _)| {
             let (config, host) = (&self.loaded.config, self.loaded.host.as_str());
@@ -676,6 +682,7 @@ impl DailyRun<'_> {
         arguments: &[String],
         secret: Option<(&'static str, String)>,
     ) -> Result<JobEnd> {
+        store_identity::check(job.store)?;
         let wait = format!("--wait={}s", job.store.wait.as_secs());
         let all = [&[wait], arguments].concat();
         let mut environment = store_environment(job.store)?;

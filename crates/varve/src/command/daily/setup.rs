@@ -11,12 +11,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 use varve_archive::{NewFile, PRIVATE};
+use varve_block::to_hex;
 use varve_session::{Hinted, UsageError};
 use varve_store::{Permission, Role};
 use varve_watch::{ConfigText, DailyConfig};
 use varve_world::{Random, RealRandom};
 
 use super::config_file;
+use super::store_identity;
 use crate::arguments::SetupArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -55,7 +57,7 @@ enum SetupStore {
     New,
     /// It exists, and opens with this key file, or without any. The role of the key decides about
     /// the care for the store.
-    Joined { key_file: Option<PathBuf>, role: Role },
+    Joined { key_file: Option<PathBuf>, role: Role, id: String },
 }
 
 pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> {
@@ -74,7 +76,8 @@ pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> 
     let folder = file.parent().context("the configuration has no folder")?;
     let key = folder.join("varve.key");
     let store = SetupStore::find(invocation, &answers)?;
-    let text = config_text(&answers, &store);
+    let machine = varve_session::snapshot_host();
+    let text = config_text(&answers, &store, &machine, None);
     let as_read = ConfigText { name: file.display().to_string(), text: text.clone() };
     DailyConfig::read(&[as_read], folder).map_err(|error| UsageError(error.to_string()))?;
     DirBuilder::new()
@@ -95,7 +98,8 @@ pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> 
     // If something fails from here on, the same command may be run again: nothing refers to the key
     // yet.
     program(&["--quiet", "init"]).inspect_err(|_| drop(fs::remove_file(&key)))?;
-    write_new(&file, text.as_bytes())?;
+    let id = store_identity::id_at(&answers.store);
+    write_new(&file, config_text(&answers, &store, &machine, id.as_deref()).as_bytes())?;
     if !invocation.quiet {
         say!("{} is written, and the store {} is made", file.display(), answers.store);
         say!("Its key is {}. Without the key, nobody can read the archive.", key.display());
@@ -125,7 +129,10 @@ impl SetupStore {
         let opened =
             session.check().with_context(|| format!("{} is a store, and was not joined", answers.store));
         match opened {
-            Ok(archive) => Ok(Self::Joined { key_file, role: archive.store().role() }),
+            Ok(archive) => {
+                let id = to_hex(&archive.store().config().id);
+                Ok(Self::Joined { key_file, role: archive.store().role(), id })
+            }
             Err(error) if key_file.is_none() => {
                 Err(Hinted::new(error, "name its key file: key-file = \"/etc/varve/varve.key\"").into())
             }
@@ -260,6 +267,9 @@ impl Answers {
         if let Some(folder) = self.folders.iter().find(|folder| !Path::new(folder).is_absolute()) {
             bail!(UsageError(format!("{folder} is not an absolute path")));
         }
+        if let Some(folder) = self.folders.iter().find(|folder| !Path::new(folder).is_dir()) {
+            bail!(UsageError(format!("there is no folder {folder}")));
+        }
         if !Path::new(&self.store).is_absolute() {
             bail!(UsageError(
                 "the store is a folder with an absolute path: store = \"/backup/store\"".into()
@@ -272,8 +282,8 @@ impl Answers {
     }
 }
 
-/// Returns the configuration for these answers.
-fn config_text(answers: &Answers, store: &SetupStore) -> String {
+/// Returns the configuration for these answers. `made_id` is the id of a store that was made.
+fn config_text(answers: &Answers, store: &SetupStore, machine: &str, made_id: Option<&str>) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
     let key = match store {
         SetupStore::New => "key-file = \"varve.key\"\n".to_owned(),
@@ -282,9 +292,15 @@ fn config_text(answers: &Answers, store: &SetupStore) -> String {
         }
         SetupStore::Joined { key_file: None, .. } => String::new(),
     };
+    let id = match store {
+        SetupStore::New => made_id,
+        SetupStore::Joined { id, .. } => Some(id.as_str()),
+    };
+    let id = id.map(|id| format!("id = {}\n", quoted(id))).unwrap_or_default();
     let mut text = format!(
         "# docs/guide/daily.md explains this file; `varve config check` says what it means.\n\
-         [store.main]\nat = {}\n{key}\n[defaults]\nevery = {}\nexclude-caches = true\n",
+         machine = {}\n\n[store.main]\nat = {}\n{id}{key}\n[defaults]\nevery = {}\nexclude-caches = true\n",
+        quoted(machine),
         quoted(&answers.store),
         quoted(&answers.every)
     );
@@ -348,6 +364,8 @@ fn source_name(folder: &str, taken: &BTreeSet<String>) -> String {
 mod tests {
     use super::*;
 
+    const ID: &str = "00112233445566778899aabbccddeeff";
+
     #[test]
     fn answers_become_a_configuration_without_faults() {
         let answers = Answers {
@@ -359,13 +377,17 @@ mod tests {
             key_file: String::new(),
         };
         let read = |answers: &Answers| {
-            let text = config_text(answers, &SetupStore::New);
+            let text = config_text(answers, &SetupStore::New, "web1", Some(ID));
             let file = ConfigText { name: "varve.toml".into(), text: text.clone() };
             DailyConfig::read(&[file], Path::new("/etc/varve"))
                 .map_err(|error| format!("{error}\n{text}"))
                 .unwrap()
         };
         let config = read(&answers);
+        assert_eq!(
+            (config.machine.as_deref(), config.stores["main"].id.as_deref()),
+            (Some("web1"), Some(ID))
+        );
         let names: Vec<_> = config.sources.keys().map(String::as_str).collect();
         assert_eq!(names, ["Gr--e--x-", "home", "home-2", "root"]);
         assert_eq!(config.notify.mail.unwrap().to, ["ops@example.org"]);
@@ -386,8 +408,8 @@ mod tests {
         for (role, verifies, reclaims) in
             [(Role::Full, true, true), (Role::AppendOnly, true, false), (Role::WriteOnly, false, false)]
         {
-            let store = SetupStore::Joined { key_file: Some("/keys/web1".into()), role };
-            let text = config_text(&answers, &store);
+            let store = SetupStore::Joined { key_file: Some("/keys/web1".into()), role, id: ID.into() };
+            let text = config_text(&answers, &store, "web1", None);
             let file = ConfigText { name: "varve.toml".into(), text: text.clone() };
             let config = DailyConfig::read(&[file], Path::new("/etc/varve")).unwrap();
             let found = (config.care.verify.is_some(), config.care.reclaim.is_some());
@@ -395,6 +417,7 @@ mod tests {
             assert_eq!(config.promises.reclaimed_within.is_some(), reclaims, "{text}");
             assert_eq!(config.sources["home"].keep.is_empty(), !reclaims, "{text}");
             assert!(text.contains("key-file = \"/keys/web1\""), "{text}");
+            assert_eq!(config.stores["main"].id.as_deref(), Some(ID));
         }
     }
 }

@@ -33,6 +33,7 @@ const HISTORIES: &str = "jobs.json";
 const LOG: &str = "runs.jsonl";
 const OLD_LOG: &str = "runs.1.jsonl";
 const NOTICES: &str = "notices.json";
+const LOOKED: &str = "looked.json";
 const PAUSE: &str = "pause.json";
 const FROZEN: &str = "frozen.json";
 const OPEN_HOOKS: &str = "open-hooks.json";
@@ -149,7 +150,22 @@ impl StateFolder {
     pub fn histories(&self) -> Histories {
         let read = fs::read(self.0.join(HISTORIES));
         let value: Option<Value> = read.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        value.map(|value| Histories::from_json(&value)).unwrap_or_default()
+        let histories = value.map(|value| Histories::from_json(&value)).unwrap_or_default();
+        histories.with_look(self.looked())
+    }
+
+    /// Returns the last time at which a run looked for due jobs.
+    fn looked(&self) -> Option<Timestamp> {
+        let value: Value = serde_json::from_slice(&fs::read(self.0.join(LOOKED)).ok()?).ok()?;
+        value["at"].as_i64().map(Timestamp)
+    }
+
+    /// Notes that a run looks for due jobs. It needs no lock: a run beside another looks, too.
+    ///
+    /// # Errors
+    /// When the note cannot be written.
+    pub fn note_look(&self, now: Timestamp) -> Result<()> {
+        self.replace_or_overwrite(LOOKED, &json!({ "at": now.0 }))
     }
 
     /// Saves the histories of jobs.

@@ -94,8 +94,9 @@ fn view(
     (name, store): (&str, &ConfiguredStore),
 ) -> StoreView {
     let clocks = server_clocks::ask(loaded, name);
+    let unlooked_for = histories.unlooked_for(loaded, RealClock.now());
     let opened = loaded.session(invocation, store).and_then(|session| {
-        let found = open_store::open(&session)?;
+        let found = open_store::open(&session, store)?;
         Ok((session, found))
     });
     let (session, archive, facts) = match opened {
@@ -103,7 +104,7 @@ fn view(
         Ok((_, None)) => {
             let emptied_sources = histories.emptied_sources(&loaded.config);
             let server_clocks = clocks.wait();
-            return StoreView::WriteOnly(WriteOnlyView { emptied_sources, server_clocks });
+            return StoreView::WriteOnly(WriteOnlyView { emptied_sources, server_clocks, unlooked_for });
         }
         Err(error) => return StoreView::Closed { error: with_causes(error.as_ref()) },
     };
@@ -124,6 +125,7 @@ fn view(
         empty_sources,
         overdue,
         server_clocks,
+        unlooked_for,
         replicas,
     }))
 }
