@@ -24,6 +24,7 @@ mod server_clocks;
 mod state_folder;
 mod status_metrics;
 mod store_identity;
+mod taken_over;
 mod world_check;
 
 pub mod config_check;

@@ -167,3 +167,28 @@ fn config_check_looks_for_the_things_that_are_named() {
     assert_eq!(checked.code, Some(1));
     assert!(checked.stderr.contains("the store main does not open: "), "{}", checked.stderr);
 }
+
+#[test]
+fn a_folder_does_not_take_over_the_series_of_another_one() {
+    let sandbox = home("");
+    daily_ok(&sandbox, &["run"]);
+    let move_to = |folder: &str| configure(&sandbox, &HOME.replace("\"home\"", &format!("\"{folder}\"")));
+    fs::create_dir(sandbox.path("music")).unwrap();
+    fs::write(sandbox.path("music/song"), "la").unwrap();
+    move_to("music");
+    let run = daily(&sandbox, &["run", "home"]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("holds other things: give it a source with another name"), "{}", run.stderr);
+    assert_eq!(names(&sandbox).len(), 1);
+    // An explicit word.
+    sandbox.ok(["snapshot", "music", "--name", "home"]);
+    daily_ok(&sandbox, &["run", "home"]);
+    // The same folder at another place, and a link to it.
+    fs::rename(sandbox.path("music"), sandbox.path("moved")).unwrap();
+    move_to("moved");
+    daily_ok(&sandbox, &["run", "home"]);
+    std::os::unix::fs::symlink("moved", sandbox.path("link")).unwrap();
+    move_to("link");
+    daily_ok(&sandbox, &["run", "home"]);
+    assert_eq!(names(&sandbox).len(), 5);
+}

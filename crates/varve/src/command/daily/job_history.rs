@@ -51,6 +51,8 @@ struct StoreRecord {
     mark: String,
     /// The times of the snapshots of each source; `None` if the key must not read them.
     sources: Option<BTreeMap<String, Vec<Timestamp>>>,
+    /// The paths of which the newest snapshots of the sources are.
+    paths: BTreeMap<String, Vec<u8>>,
     readings: Vec<Timestamp>,
     /// The times of the good drills of each source.
     drills: BTreeMap<String, Vec<Timestamp>>,
@@ -154,6 +156,11 @@ impl Histories {
         known.map(|(name, count)| (name.clone(), *count)).collect()
     }
 
+    /// Returns the path of which the newest snapshot of a source is, if it is known.
+    pub fn earlier_path(&self, store: &str, source: &str) -> Option<&[u8]> {
+        self.stores.get(store)?.paths.get(source).map(Vec::as_slice)
+    }
+
     /// Reports whether a store was opened with a key that may not read.
     pub fn is_write_only(&self, store: &str) -> bool {
         self.stores.get(store).is_some_and(|record| record.sources.is_none())
@@ -213,12 +220,15 @@ impl Histories {
 impl StoreRecord {
     fn new(mark: String, loaded: &LoadedConfig, store_name: &str, found: Option<&StoreFacts>) -> Self {
         let Some(found) = found else { return Self { mark, ..Self::default() } };
-        let mut sources = BTreeMap::new();
+        let (mut sources, mut paths) = (BTreeMap::new(), BTreeMap::new());
         for (name, source) in loaded.config.sources.iter().filter(|(_, source)| source.store == store_name) {
             let own = found
                 .snapshots
                 .iter()
                 .filter(|snapshot| is_of_source(&loaded.config, &loaded.host, (name, source), snapshot));
+            if let Some(newest) = own.clone().max_by_key(|snapshot| snapshot.time) {
+                paths.insert(name.clone(), newest.source.clone());
+            }
             let mut times: Vec<_> = own.map(|snapshot| snapshot.time).collect();
             keep_newest(&mut times);
             sources.insert(name.clone(), times);
@@ -234,7 +244,7 @@ impl StoreRecord {
             };
             drills.insert(name.clone(), found.drills.iter().filter(is_own).map(|drill| drill.time).collect());
         }
-        Self { mark, sources: Some(sources), readings, drills }
+        Self { mark, sources: Some(sources), paths, readings, drills }
     }
 
     fn to_json(&self) -> Value {
@@ -244,6 +254,7 @@ impl StoreRecord {
         json!({
             "mark": self.mark,
             "sources": self.sources.as_ref().map(times),
+            "paths": self.paths,
             "readings": numbers(&self.readings),
             "drills": times(&self.drills),
         })
@@ -255,6 +266,7 @@ impl StoreRecord {
         Self {
             mark: value["mark"].as_str().unwrap_or_default().to_owned(),
             sources: sources.map(|sources| sources.iter().map(times).collect()),
+            paths: serde_json::from_value(value["paths"].clone()).unwrap_or_default(),
             readings: times_in(&value["readings"]),
             drills: value["drills"].as_object().into_iter().flatten().map(times).collect(),
         }
@@ -309,6 +321,7 @@ mod tests {
         let store = StoreRecord {
             mark: "a".into(),
             sources: Some([("home".to_owned(), vec![Timestamp(1)])].into()),
+            paths: [("home".to_owned(), b"/home".to_vec())].into(),
             readings: vec![Timestamp(2)],
             drills: [("home".to_owned(), vec![Timestamp(3)])].into(),
         };

@@ -30,6 +30,7 @@ use super::retention;
 use super::sentences::{JobDecision, decide, title};
 use super::state_folder::{RunLock, StateFolder, WorkingRun};
 use super::store_identity;
+use super::taken_over;
 use crate::arguments::RunArgs;
 use crate::exit_status;
 use crate::invocation::Invocation;
@@ -536,6 +537,8 @@ impl DailyRun<'_> {
                 show::count(*count, "entry")
             );
         }
+        let earlier = self.histories.earlier_path(job.store_name, job.subject);
+        taken_over::check(self.invocation, self.loaded, job.store, (job.subject, source), earlier)?;
         let mut arguments = vec!["snapshot".to_owned()];
         arguments.extend(source.options.iter().cloned());
         let path = |path: &Path| path.to_string_lossy().into_owned();
