@@ -459,11 +459,12 @@ NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group
         "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide inode_flags")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
             "file_count problem_count stored_bytes elapsed new_bytes machine:bytes hold:list keep_until:signed left_out:list comment:text "
-            "file:bytes")
+            "file:bytes origin:bytes")
 MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
 LEFT_OUT = "volume:text what:text bytes why:text kept_because:text"
 DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
 HOLD = "label:text set:signed"
+ORIGIN = "key:text role:text later:signed code:bytes"
 ROOT = "sequence list:entry previous:list trash:entry gone:entry lost:entry"
 TRASHED = "snapshot:bytes forgotten:signed forgotten_by:text undo_until:signed"
 LOSS = "score:bytes type size arena generation first last may_hide_snapshots noticed:signed accepted:signed page:hex seal:hex"
@@ -523,6 +524,7 @@ def snapshots(store: Store) -> list[Fields]:
                     forgotten.add(removed)
             for record in records(pieces(store, root["list"])):
                 listed.append(parse_snapshot(record, store.width))
+                settle_origin(store, listed[-1], is_final)
         except ValueError as damage:
             store.report(f"a root of the catalog, or its list, cannot be read; older ones are: {damage}")
             is_whole = False
@@ -541,6 +543,16 @@ def removed_ids(store: Store, root: Fields) -> Iterator[bytes]:
     gone = b"".join(pieces(store, root["gone"]))
     must(len(gone) % 16 == 0, "the list of the snapshots that are gone is cut short")
     yield from (gone[at:at + 16] for at in range(0, len(gone), 16))
+def settle_origin(store: Store, snapshot: Fields, is_final: bool) -> None:
+    """Replaces the origin that a snapshot claims by the one that its code proves."""
+    data, found, at, others = snapshot["origin"], parse(snapshot["origin"], ORIGIN, store.width), 0, b""
+    while at < len(data):               # all fields but the code
+        length, start = varint(data, at + 1)
+        others, at = others + data[at:start + length] * (data[at] != 4), start + length
+    key = derive("origin", store.keys.read, f"{found['role']} {found['key']}".encode())
+    proven = store.keys.encrypted and found.pop("code") == keyed(key, snapshot["id"], others)
+    early = None if is_final or not store.keys.encrypted else {"key": "", "role": "write-only", "later": 0}
+    snapshot["origin"] = found if proven else early
 def parse_snapshot(record: bytes, width: int) -> Fields:
     snapshot = parse(record, SNAPSHOT, width)
     must(len(snapshot["id"]) == 16 and snapshot["kind"] in (1, 2), "a snapshot has no id or kind")

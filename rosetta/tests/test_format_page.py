@@ -220,7 +220,11 @@ def test_the_write_only_header_is_opened(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "key").write_bytes(b"a key file for the format page.\n")
     keys = rosetta.Keys.__new__(rosetta.Keys)
     role, found = keys.unwrap([store / "keys" / f"{name}.toml"], vector("binding"), tmp_path / "key")
-    assert (role, found) == ("write-only", vector("names key") + vector("write key"))
+    origin_key = derive("varve 1 origin", vector("read key"), f"write-only {name}".encode())
+    assert origin_key == vector("origin key of the write-only key")
+    assert (role, found) == ("write-only", vector("names key") + vector("write key") + origin_key)
+    fields = b"".join(struct.pack("BB", number, len(text)) + text for number, text in ((1, name.encode()), (2, b"write-only")))
+    assert vector("code of the origin") == blake3(b"\xee" * 16 + fields, key=origin_key).digest()
 
 
 def test_the_framed_clump_is_read(tmp_path: Path) -> None:

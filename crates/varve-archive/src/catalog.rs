@@ -7,6 +7,8 @@ pub mod known_snapshots;
 pub mod left_out_record;
 pub mod losses;
 pub mod machine;
+pub mod origin_record;
+pub mod origins;
 pub mod removed;
 pub mod root_record;
 pub mod selection;

@@ -57,6 +57,7 @@ pub use catalog::hold::{Hold, HoldLabelError};
 pub use catalog::left_out_record::LeftOutRecord;
 pub use catalog::losses::{Losses, LostBlock, LostPlace, PlaceId};
 pub use catalog::machine::{Firmware, Machine, MachineDrive};
+pub use catalog::origin_record::OriginRecord;
 pub use catalog::removed::{ReadRemovedError, TrashedSnapshot};
 pub use catalog::root_record::LoadCatalogError;
 pub use catalog::selection::{SelectError, Selected, select, series, split_place};

@@ -40,7 +40,7 @@ pub use arenas::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError, Aren
 pub use arenas::seals::{Ledger, Seal, Seals};
 pub use keys::cipher::{WrapError, unwrap_secret, wrap_secret};
 pub use keys::locked_memory::LockedMemory;
-pub use keys::log_keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
+pub use keys::log_keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys, WRITER_KEYS_BYTES};
 pub use parity::{
     PARITY_BLOCK_BYTES, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ParityLayout,
     ParityPercent, ShardCode, TooFewShards, rebuild, recovery_of,

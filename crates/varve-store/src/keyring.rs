@@ -15,12 +15,12 @@ mod tries;
 use std::collections::BTreeMap;
 
 use varve_block::has_kind;
-use varve_log::{LockedMemory, LogKeys};
+use varve_log::{LockedMemory, LogKeys, WRITER_KEYS_BYTES};
 use varve_world::{FileName, LockError, Storage};
 use zeroize::Zeroizing;
 
 use crate::config::StoreConfig;
-use crate::role::{NotPermitted, Role};
+use crate::role::{NotPermitted, Permission, Role};
 
 pub use manage::{Keyring, NewKey};
 pub use paper::{PaperError, PaperKey};
@@ -187,7 +187,10 @@ impl OpenedKey {
                 LogKeys::from_master(bytes)
             }
             Role::AppendOnly => LogKeys::from_read_and_names(keys.first_chunk()?),
-            Role::WriteOnly => LogKeys::from_names_and_write(keys.first_chunk()?),
+            Role::WriteOnly => match <&[u8; WRITER_KEYS_BYTES]>::try_from(keys.as_slice()) {
+                Ok(keys) => LogKeys::from_writer_keys(keys),
+                Err(_) => LogKeys::from_names_and_write(keys.first_chunk()?),
+            },
         };
         Some(Self { entry: slot.entry.clone(), keys: log_keys, master, own: own_key(wrapping_key) })
     }
@@ -256,6 +259,13 @@ fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
 pub(crate) fn sound_and_damaged(storage: &dyn Storage) -> Result<(usize, Vec<FileName>), KeyError> {
     let Slots { sound, damaged, .. } = slots(storage)?;
     Ok((sound.len(), damaged))
+}
+
+/// Returns whether every key of the store can read. A damaged or unreadable one might not.
+pub(crate) fn all_can_read(storage: &dyn Storage) -> bool {
+    slots(storage).is_ok_and(|slots| {
+        slots.damaged.is_empty() && slots.sound.values().all(|slot| slot.entry.role.allows(Permission::Read))
+    })
 }
 
 /// Returns true if this is a well-formed key file. It may still be another store's.

@@ -38,6 +38,7 @@ mod keyring;
 mod leases;
 mod notes;
 mod opening;
+mod origin;
 mod parity;
 mod reader;
 mod role;
@@ -67,6 +68,7 @@ pub use notes::{BarrenPart, LogNote, ReplacedSeal, is_structure, note_fingerprin
 pub use opening::{
     NeverBegun, NewestLedger, RebuildProgress, UnsealedScans, counted_before, may_be_missed, newest_ledger,
 };
+pub use origin::Origin;
 pub use parity::{
     GroupCodes, OpenParityError, ParityFile, ParityFiles, ParityShards, UnknownShard, padded_bytes,
     read_shards,

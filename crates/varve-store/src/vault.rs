@@ -56,9 +56,10 @@ use varve_world::{Storage, World};
 
 use crate::config::StoreConfig;
 use crate::directory::Directory;
-use crate::keyring::Secret;
+use crate::keyring::{self, Secret};
+use crate::origin::Origin;
 use crate::parity::ParityFiles;
-use crate::role::Role;
+use crate::role::{Permission, Role};
 use unlock::Unlocked;
 
 /// The settings, keys and log of an open store.
@@ -151,6 +152,30 @@ impl Vault {
     #[must_use]
     pub fn key_id(&self) -> Option<&str> {
         self.key_id.as_deref()
+    }
+
+    /// Returns the origin of what this key adds; `None` if the store is not encrypted.
+    #[must_use]
+    pub fn own_origin(&self) -> Option<Origin> {
+        self.key_id().map(|key| Origin::new(self.role, key))
+    }
+
+    /// Computes the code that proves the origin of `message`. `None` if this key cannot: a
+    /// write-only key proves its own origin only, and an early one not even that.
+    #[must_use]
+    pub fn origin_code(&self, origin: &Origin, message: &[&[u8]]) -> Option<[u8; 32]> {
+        let is_provable = self.role.allows(Permission::Read) || self.own_origin().as_ref() == Some(origin);
+        is_provable.then(|| self.log.keys().origin_code(&origin.holder(), message)).flatten()
+    }
+
+    /// Returns whether the store shows a trace of a write-only key: an arena that one has begun, or
+    /// a key that can begin one. An arena or a key that is unreadable counts as a trace.
+    #[must_use]
+    pub fn knows_write_only_keys(&self) -> bool {
+        let is_of_reader = |id: &ArenaId| self.arena(*id).is_ok_and(|arena| !arena.header().is_write_only());
+        self.key_id.is_some()
+            && !(keyring::all_can_read(self.storage())
+                && self.log.arenas().is_ok_and(|arenas| arenas.iter().all(is_of_reader)))
     }
 
     /// Returns an arena's checked header and keys.

@@ -17,6 +17,7 @@ use varve_tree::{ContentWriter, Cutting, Entry, Visit, walk};
 
 use crate::catalog::known_snapshots::KnownSnapshots;
 use crate::catalog::losses::Losses;
+use crate::catalog::origins::{own_origin, settle_origins};
 use crate::catalog::removed::{RemovedLists, TrashedSnapshot};
 use crate::catalog::root_record::{
     LoadCatalogError, RootChain, RootRecord, decode_root, is_lost, may_come_back, read_chain,
@@ -96,13 +97,18 @@ impl Catalog {
         Self::load_all(blocks, root.as_slice())
     }
 
-    /// Reads the catalog of a store. Its blocks are read through `blocks`: from the store itself,
-    /// or with the help of copies. If something cannot be read, a collector may have freed the
-    /// roots that the store knows; then its newer roots are read instead.
+    /// Reads the catalog of a store, with the proven origins of its snapshots. Its blocks are read
+    /// through `blocks`: from the store itself, or with the help of copies. If something cannot be
+    /// read, a collector may have freed the roots that the store knows; then its newer roots are
+    /// read instead.
     ///
     /// # Errors
     /// [`LoadCatalogError`].
     pub fn load_of(store: &Store, blocks: &dyn BlockStore) -> Result<Self, LoadCatalogError> {
+        Ok(Self::load_newest(store, blocks)?.with_settled_origins(store))
+    }
+
+    fn load_newest(store: &Store, blocks: &dyn BlockStore) -> Result<Self, LoadCatalogError> {
         let mut roots = roots_of(store);
         for _ in 1..LOADS_MAX {
             let mut complaints = Vec::new();
@@ -121,6 +127,16 @@ impl Catalog {
             roots = now;
         }
         Self::load_all(blocks, &roots)
+    }
+
+    /// The catalog with the proven origins of its snapshots in place of the claimed ones.
+    pub(crate) fn with_settled_origins(self, store: &Store) -> Self {
+        self.with(|known| settle_origins(known, store.vault()))
+    }
+
+    /// A snapshot that is about to be added, with its origin.
+    pub(crate) fn with_own_origin(&self, store: &Store, snapshot: Snapshot) -> Snapshot {
+        Snapshot { origin: own_origin(&self.known, store.vault(), &snapshot), ..snapshot }
     }
 
     /// Reads the catalogs that these roots lead to, and joins them into one. The first root was

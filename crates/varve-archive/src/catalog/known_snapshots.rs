@@ -10,6 +10,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use crate::catalog::origin_record::OriginRecord;
 use crate::catalog::removed::{RemovedSnapshots, TrashedSnapshot};
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
@@ -62,6 +63,26 @@ impl KnownSnapshots {
         let mut mentioned = self.mentioned();
         mentioned.extend(self.listed.iter().skip(self.final_count).map(|snapshot| snapshot.id));
         self.listed.extend(added.into_iter().filter(|snapshot| mentioned.insert(snapshot.id)));
+    }
+
+    /// All snapshots, in the order in which they arrived as far as that is known: those in the
+    /// trash, and then those that are listed.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Snapshot> {
+        self.removed.trash.iter().map(|trashed| &trashed.snapshot).chain(&self.listed)
+    }
+
+    /// States the origin of every snapshot, in the order of [`in_order`](Self::in_order).
+    /// `origin_of` also learns whether only the root of a write-only key lists the snapshot.
+    pub(crate) fn state_origins(
+        &mut self,
+        mut origin_of: impl FnMut(&Snapshot, bool) -> Option<OriginRecord>,
+    ) {
+        for TrashedSnapshot { snapshot, .. } in &mut self.removed.trash {
+            snapshot.origin = origin_of(snapshot, false);
+        }
+        for (place, snapshot) in self.listed.iter_mut().enumerate() {
+            snapshot.origin = origin_of(snapshot, place >= self.final_count);
+        }
     }
 
     /// Notes that a final root with these contents was written.

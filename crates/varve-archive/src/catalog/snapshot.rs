@@ -7,12 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use varve_block::has_kind;
+use varve_store::Origin;
 use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
 
 use crate::catalog::hold::Hold;
 use crate::catalog::left_out_record::{LeftOutRecord, RECORD_COUNT_MAX};
 use crate::catalog::machine::Machine;
+use crate::catalog::origin_record::OriginRecord;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 use crate::records::node::{DecodeNodeError, Node, is_component};
@@ -69,6 +71,9 @@ pub struct Snapshot {
     /// Set for a snapshot of a single file: the name of that file, which is the only node in the
     /// folder.
     pub file: Option<Vec<u8>>,
+    /// The key that it was added with. `None` if that is not known: the store is not encrypted, or
+    /// an earlier version of this program added it.
+    pub origin: Option<OriginRecord>,
     /// Fields that this version does not know.
     pub unknown: UnknownFields,
 }
@@ -123,8 +128,28 @@ impl Snapshot {
             left_out: Vec::new(),
             comment: String::new(),
             file: None,
+            origin: None,
             unknown: UnknownFields::default(),
         }
+    }
+
+    /// Returns whether it belongs to this series: the snapshots of one host with one name.
+    #[must_use]
+    pub fn is_of_series(&self, host: &str, name: &str) -> bool {
+        self.host == host && self.name == name
+    }
+
+    /// The key that it was added with, if that is known.
+    #[must_use]
+    pub fn added_with(&self) -> Option<&Origin> {
+        self.origin.as_ref().map(|record| &record.origin)
+    }
+
+    /// Returns whether the snapshot was added after a later one of its series, by a key that is not
+    /// full. A full key may import old snapshots at any time.
+    #[must_use]
+    pub fn is_backdated(&self) -> bool {
+        self.origin.as_ref().is_some_and(|record| record.later.is_some() && !record.origin.is_full())
     }
 
     /// Returns the number of entries of an archived folder, without the folder itself; 0 for any
@@ -168,6 +193,7 @@ impl Snapshot {
         fields
             .optional_bytes(20, (!self.comment.is_empty()).then_some(self.comment.as_bytes()))
             .optional_bytes(21, self.file.as_deref())
+            .optional_bytes(22, self.origin.as_ref().map(OriginRecord::encode).as_deref())
             .finish_with(&self.unknown)
     }
 
@@ -219,6 +245,7 @@ impl Snapshot {
             left_out: parts.left_out,
             comment: parts.comment,
             file: parts.file,
+            origin: parts.origin,
             unknown: parts.unknown,
         })
     }
@@ -241,6 +268,7 @@ struct SnapshotFields {
     left_out: Vec<LeftOutRecord>,
     comment: String,
     file: Option<Vec<u8>>,
+    origin: Option<OriginRecord>,
     unknown: UnknownFields,
 }
 
@@ -274,6 +302,7 @@ impl SnapshotFields {
             20 => self.comment = field.text()?.into(),
             21 if is_component(field.bytes) => self.file = Some(field.bytes.to_vec()),
             21 => return Err(field.unexpected().into()),
+            22 => self.origin = Some(OriginRecord::decode(field.bytes)?),
             _ => self.unknown.keep(field),
         }
         Ok(())
@@ -316,6 +345,7 @@ pub(crate) mod tests {
             left_out: if is_image { crate::catalog::left_out_record::tests::records() } else { Vec::new() },
             comment: if is_image { "before the upgrade".into() } else { String::new() },
             file: (!is_image).then(|| b"hostname".to_vec()),
+            origin: is_image.then(|| crate::catalog::origin_record::tests::unproven("0011", Some(9))),
             unknown: UnknownFields::default(),
         }
     }
@@ -366,7 +396,7 @@ pub(crate) mod tests {
         #[test]
         fn a_record_of_a_later_version_is_written_again_as_it_was(
             (is_image, held) in (any::<bool>(), any::<[bool; 2]>()),
-            (own, root, drive, kind) in (later_fields(21), later_fields(18), later_fields(9), 3_u64..),
+            (own, root, drive, kind) in (later_fields(22), later_fields(18), later_fields(9), 3_u64..),
             (left_out, hold) in (later_fields(5), later_fields(2)),
         ) {
             let base = snapshot(if is_image { 2 } else { 1 }, "web", -5);

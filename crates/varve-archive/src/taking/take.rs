@@ -467,6 +467,7 @@ impl Archive {
             elapsed: u64::try_from(elapsed).unwrap_or(0),
             ..snapshot
         };
+        let snapshot = self.catalog.with_own_origin(&self.store, snapshot);
         self.write_catalog(self.catalog.bring_back(snapshot.clone()))?;
         Ok(snapshot)
     }

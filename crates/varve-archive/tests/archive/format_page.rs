@@ -278,6 +278,14 @@ fn the_header_of_a_write_only_key_is_the_one_that_is_printed() {
         String::from_utf8(contents(&storage, &file)).unwrap(),
         page().text(&format!("write-only/{file}"))
     );
+    let opened = keyring.unlock(&secret).unwrap();
+    assert_eq!(opened.entry, key);
+    let holder = format!("write-only {}", key.id);
+    let writer = LogKeys::from_master(&counting()).writer_keys(&holder).unwrap();
+    assert_eq!(to_hex(&writer[64..]), page().vector("origin key of the write-only key"));
+    let origin = FieldWriter::new().bytes(1, key.id.as_bytes()).bytes(2, b"write-only").finish();
+    let code = LogKeys::from_writer_keys(&writer).origin_code(&holder, &[&[0xEE; 16], &origin]).unwrap();
+    assert_eq!(to_hex(&code), page().vector("code of the origin"));
     fill(&storage, Some(&secret));
     is_printed("write-only/header", &contents(&storage, ARENA)[..512]);
 }

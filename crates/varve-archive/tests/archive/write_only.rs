@@ -7,7 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use varve_archive::folder::{FolderOptions, Watch};
-use varve_archive::{Archive, Progress, RepairScope, SnapshotRequest, repair, verify};
+use varve_archive::{
+    Archive, Catalog, Node, NodeKind, OriginRecord, Progress, RepairScope, Snapshot, SnapshotContent,
+    SnapshotId, SnapshotRequest, repair, verify,
+};
 use varve_block::BlockKind;
 use varve_log::{ArenaId, ArenaMap};
 use varve_store::{Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreAccess, StoreConfig};
@@ -298,4 +301,111 @@ fn the_nights_of_several_machines_and_of_whoever_may_read_make_one_list() {
     let archive = open(&storage, 62, 1, StoreAccess::Read);
     let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
+}
+
+/// Adds a snapshot of an empty folder with this id, at a time in minutes, and with the origin that
+/// `claim` returns for it. Returns it as the session lists it.
+fn added(
+    storage: &MemoryStorage,
+    (seed, byte): (u64, u8),
+    (id, minute): (u8, i64),
+    claim: impl FnOnce(&Snapshot) -> Option<OriginRecord>,
+) {
+    let store = Store::open(world(storage, seed), Some(&key(byte)), WRITER, &mut |_| {}).unwrap();
+    let root = Node::new(Vec::new(), NodeKind::Folder);
+    let content = SnapshotContent::Folder(Box::new(root));
+    let time = Timestamp(minute * 60_000_000_000);
+    let mut snapshot = Snapshot::new(SnapshotId([id; 16]), "home".into(), time, content);
+    snapshot.origin = claim(&snapshot);
+    let mut catalog = match byte {
+        1 => Catalog::load_of(&store, &store).unwrap(),
+        _ => Catalog::unread(&store.newest_catalogs()),
+    };
+    catalog.add(&store, snapshot).unwrap();
+    store.close().unwrap();
+}
+
+/// The origins as a reader sees them: the number of the snapshot, the role, whether the key is
+/// known, and whether it is backdated.
+fn origins(storage: &MemoryStorage, seed: u64) -> Vec<(u8, String, bool, bool)> {
+    let archive = open(storage, seed, 1, StoreAccess::Read);
+    let seen = archive.snapshots().iter().map(|one| {
+        let (role, key) =
+            one.added_with().map_or(Default::default(), |origin| (origin.role.clone(), origin.key.clone()));
+        (one.id.0[0], role, !key.is_empty(), one.is_backdated())
+    });
+    seen.collect()
+}
+
+#[test]
+fn nobody_claims_the_origin_of_another_key() {
+    let (storage, source) = (shared(), source());
+    one_night(&storage, 10, 1, source.path(), false);
+    one_night(&storage, 11, 2, source.path(), false);
+    let known = open(&storage, 12, 1, StoreAccess::Read).snapshots().to_vec();
+    let roles: Vec<_> = known.iter().map(|one| one.added_with().unwrap().role.clone()).collect();
+    assert_eq!(roles, ["full", "write-only"]);
+    // A holder of another write-only key who somehow got the records of others puts them into
+    // snapshots of his own.
+    for (number, one) in (20_u8..).zip(&known) {
+        added(&storage, (number.into(), 3), (number, 1), |_| one.origin.clone());
+    }
+    added(&storage, (22, 3), (22, 2), |_| None);
+    let early = |number| (number, "write-only".to_owned(), false, false);
+    let seen = origins(&storage, 23);
+    assert_eq!(seen[2..], [early(20), early(21), early(22)]);
+    assert!(seen[..2].iter().all(|(_, _, is_known, _)| *is_known));
+    // The next final root states what is proven, and a claim in such a root is no more than one.
+    one_night(&storage, 24, 1, source.path(), false);
+    assert_eq!(origins(&storage, 25)[..5], seen);
+    added(&storage, (26, 1), (26, 3), |_| known[1].origin.clone());
+    let seen = origins(&storage, 27);
+    assert_eq!(seen[6], (26, String::new(), false, false), "an unknown key");
+}
+
+#[test]
+fn a_backdated_snapshot_stays_one() {
+    let (storage, source) = (shared(), source());
+    let ids = |storage: &MemoryStorage, seed| {
+        let all = origins(storage, seed).into_iter();
+        all.filter(|(.., is_backdated)| *is_backdated).map(|(id, ..)| id).collect::<Vec<_>>()
+    };
+    let add = |seed: u64, byte: u8, id: u8, minute: i64| {
+        let mut archive = open(&storage, seed, byte, WRITER);
+        let watch = Watch { progress: &Progress::new(), report: &|problem| panic!("{problem:?}") };
+        let request = SnapshotRequest {
+            id: Some(SnapshotId([id; 16])),
+            time: Some(Timestamp(minute * 60_000_000_000)),
+            name: "home".into(),
+            ..SnapshotRequest::default()
+        };
+        archive.take_folder(source.path(), FolderOptions::default(), request, watch).unwrap();
+        archive.close().unwrap();
+    };
+    let future = i64::MAX / 60_000_000_000 - 1;
+    for (seed, (byte, id, minute)) in (30..).zip([
+        (1, 1, 100),
+        (2, 2, 10),
+        (2, 3, 20),
+        (2, 4, future),
+        (2, 5, 30),
+        (2, 6, 15),
+        (3, 7, 12),
+        (1, 8, 5),
+    ]) {
+        add(seed, byte, id, minute);
+    }
+    assert_eq!(ids(&storage, 40), [6], "not for a later one of another key, of a full key, or after now");
+    // The later ones are forgotten for ever, in a root that states which one was backdated.
+    let mut archive = open(&storage, 41, 1, WRITER);
+    let later: Vec<_> = [3, 4, 5].map(|id| SnapshotId([id; 16])).into();
+    archive.forget(&later, Timestamp(1), std::time::Duration::ZERO, "").unwrap();
+    archive.close().unwrap();
+    assert_eq!(ids(&storage, 42), [6]);
+    let mut archive = open(&storage, 43, 1, WRITER);
+    let all: Vec<_> = archive.snapshots().iter().map(|one| one.id).collect();
+    archive.forget(&all, Timestamp(2), std::time::Duration::from_secs(60), "").unwrap();
+    archive.undo_forget(&all).unwrap();
+    archive.close().unwrap();
+    assert_eq!(ids(&storage, 44), [6], "nothing becomes backdated by being forgotten and brought back");
 }

@@ -17,6 +17,9 @@ pub const DIGEST_BYTES: usize = 16;
 /// The length of two concatenated keys in bytes.
 pub const KEY_PAIR_BYTES: usize = 64;
 
+/// The length of the keys of a write-only process that can prove what it has added, in bytes.
+pub const WRITER_KEYS_BYTES: usize = 96;
+
 /// A second digest of a block. It distinguishes a forged score from a duplicate without a read of
 /// the stored block.
 pub type Digest = [u8; DIGEST_BYTES];
@@ -38,6 +41,8 @@ struct KeyBytes {
     open: Option<[u8; 32]>,
     /// The public half of `open`, for a write-only key.
     write: Option<[u8; 32]>,
+    /// Proves what the holder of a write-only key has added.
+    origin: Option<[u8; 32]>,
     names: [u8; 32],
     score: [u8; 32],
     digest: [u8; 32],
@@ -90,6 +95,19 @@ impl LogKeys {
         })
     }
 
+    /// Derives the keys of a write-only process from the names key, the write key and the origin key
+    /// of its holder.
+    #[must_use]
+    pub fn from_writer_keys(keys: &[u8; WRITER_KEYS_BYTES]) -> Self {
+        Self::new(true, |bytes| {
+            let (names, rest) = keys.split_at(32);
+            let (write, origin) = rest.split_at(32);
+            bytes.names.copy_from_slice(names);
+            bytes.write.insert([0; 32]).copy_from_slice(write);
+            bytes.origin.insert([0; 32]).copy_from_slice(origin);
+        })
+    }
+
     /// Derives the keys of a store without encryption. They detect accidents only: anybody can
     /// compute them.
     #[must_use]
@@ -127,11 +145,44 @@ impl LogKeys {
         Some(pair(self.bytes.read.as_ref()?, &self.bytes.names))
     }
 
-    /// Returns the names key and the write key, for a write-only key; `None` unless these keys can
-    /// read an encrypted store.
+    /// Returns the names key and the write key, as early write-only keys have them; `None` unless
+    /// these keys can read an encrypted store.
     #[must_use]
     pub fn names_and_write(&self) -> Option<Zeroizing<[u8; KEY_PAIR_BYTES]>> {
         Some(pair(&self.bytes.names, &hpke::public_key(self.bytes.open.as_ref()?)))
+    }
+
+    /// Returns the names key, the write key and the origin key of `holder`, for a write-only key;
+    /// `None` unless these keys can read an encrypted store.
+    #[must_use]
+    pub fn writer_keys(&self, holder: &str) -> Option<Zeroizing<[u8; WRITER_KEYS_BYTES]>> {
+        let (shared, origin) = (self.names_and_write()?, self.reader_origin_key(holder)?);
+        let mut keys = Zeroizing::new([0; WRITER_KEYS_BYTES]);
+        keys[..KEY_PAIR_BYTES].copy_from_slice(&*shared);
+        keys[KEY_PAIR_BYTES..].copy_from_slice(&*origin);
+        Some(keys)
+    }
+
+    /// Computes the code that proves that `holder`, a key of the store, has added something. Keys
+    /// that can read compute it for every holder. A write-only key has one origin key, which makes
+    /// codes of its own holder only. `None` for an early write-only key, which has none, and for a
+    /// store without encryption.
+    #[must_use]
+    pub fn origin_code(&self, holder: &str, message: &[&[u8]]) -> Option<[u8; 32]> {
+        let key = match &self.bytes.origin {
+            Some(own) => Zeroizing::new(*own),
+            None => self.reader_origin_key(holder)?,
+        };
+        let mut hasher = blake3::Hasher::new_keyed(&key);
+        for part in message {
+            hasher.update(part);
+        }
+        Some(*hasher.finalize().as_bytes())
+    }
+
+    fn reader_origin_key(&self, holder: &str) -> Option<Zeroizing<[u8; 32]>> {
+        let read = self.bytes.read.as_ref()?;
+        Some(Zeroizing::new(derive_with("varve 1 origin", read, holder.as_bytes())))
     }
 
     /// Computes the BLAKE3 score of a block. It is keyed in an encrypted store, so that scores
@@ -221,9 +272,9 @@ fn pair(one: &[u8; 32], other: &[u8; 32]) -> Zeroizing<[u8; KEY_PAIR_BYTES]> {
     pair
 }
 
-fn derive_with(context: &str, key: &[u8; 32], uid: &[u8; 16]) -> [u8; 32] {
+fn derive_with(context: &str, key: &[u8; 32], of: &[u8]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key(context);
-    hasher.update(key).update(uid);
+    hasher.update(key).update(of);
     *hasher.finalize().as_bytes()
 }
 
@@ -257,5 +308,22 @@ mod tests {
         assert!(writer.read_and_names().is_none() && writer.names_and_write().is_none());
         assert!(LogKeys::plain(&[1; 32]).can_read());
         assert!(matches!(writer.wrapping(&[1; 16]), Wrapping::WriteKey(_)));
+    }
+
+    #[test]
+    fn a_write_only_key_proves_only_what_it_has_added_itself() {
+        let full = LogKeys::from_master(&[9; 32]);
+        let reader = LogKeys::from_read_and_names(&full.read_and_names().unwrap());
+        let web = LogKeys::from_writer_keys(&full.writer_keys("web").unwrap());
+        let early = LogKeys::from_names_and_write(&full.names_and_write().unwrap());
+        let code = |keys: &LogKeys, holder| keys.origin_code(holder, &[b"a snap", b"shot"]);
+        assert_eq!(code(&web, "web"), code(&full, "web"));
+        assert_eq!(code(&reader, "web"), code(&full, "web"));
+        assert_ne!(code(&web, "db"), code(&full, "db"));
+        assert_ne!(full.origin_code("web", &[b"another"]), code(&full, "web"));
+        assert_eq!((code(&early, "web"), code(&LogKeys::plain(&[9; 32]), "web")), (None, None));
+        assert_eq!(web.blake3_score(b"a block"), full.blake3_score(b"a block"));
+        assert!(matches!(web.wrapping(&[1; 16]), Wrapping::WriteKey(_)));
+        assert!(!web.can_read() && web.writer_keys("db").is_none());
     }
 }

@@ -14,6 +14,7 @@ use super::{
     FOLDER, KEYS_MAX, KeyEntry, KeyError, KeySlot, OpenedKey, PassphraseCost, Secret, open, own_key, slots,
 };
 use crate::config::{CompareMode, StoreConfig};
+use crate::origin::Origin;
 use crate::role::{Permission, Role};
 
 const NANOSECONDS: i64 = 1_000_000_000;
@@ -47,7 +48,8 @@ impl Keyring {
     pub(crate) fn create(&self, secret: &Secret, cost: PassphraseCost) -> Result<(), KeyError> {
         let mut master = LockedMemory::<[u8; 32]>::default();
         self.random.fill(&mut *master)?;
-        self.write(&NewKey { secret, cost, label: "", role: Role::Full }, &*master).map(drop)
+        let new = NewKey { secret, cost, label: "", role: Role::Full };
+        self.write(&new, |_| Ok(Zeroizing::new(master.to_vec()))).map(drop)
     }
 
     /// Lists the sound keys, and the files of the damaged ones. Opens none.
@@ -162,14 +164,20 @@ impl Keyring {
         if let Ok(known) = self.unlock(new.secret) {
             return Err(KeyError::Duplicate { what: new.secret.what(), id: known.entry.id });
         }
-        match new.role {
-            Role::Full => self.write(new, master),
-            Role::AppendOnly => self.write(new, &*pair(by.log_keys().read_and_names())?),
-            Role::WriteOnly => self.write(new, &*pair(by.log_keys().names_and_write())?),
-        }
+        let keys = by.log_keys();
+        self.write(new, |id| match new.role {
+            Role::Full => Ok(Zeroizing::new(master.to_vec())),
+            Role::AppendOnly => wrappable(keys.read_and_names()),
+            Role::WriteOnly => wrappable(keys.writer_keys(&Origin::new(Role::WriteOnly, id).holder())),
+        })
     }
 
-    fn write(&self, new: &NewKey<'_>, keys: &[u8]) -> Result<KeyEntry, KeyError> {
+    /// Writes a new key, which wraps the keys that `keys_of` returns for its id.
+    fn write(
+        &self,
+        new: &NewKey<'_>,
+        keys_of: impl FnOnce(&str) -> Result<Zeroizing<Vec<u8>>, KeyError>,
+    ) -> Result<KeyEntry, KeyError> {
         new.secret.check()?;
         if new.label.len() > LABEL_BYTES_MAX || new.label.chars().any(char::is_control) {
             return Err(KeyError::Label);
@@ -184,7 +192,8 @@ impl Keyring {
             role: new.role,
             passphrase: matches!(new.secret, Secret::Passphrase(_)).then_some(new.cost),
         };
-        let (slot, _) = KeySlot::wrap(entry.clone(), &self.config, new.secret, salt, keys)?;
+        let keys = keys_of(&entry.id)?;
+        let (slot, _) = KeySlot::wrap(entry.clone(), &self.config, new.secret, salt, &keys)?;
         self.storage.replace(&entry.file(), slot.to_text().as_bytes())?;
         Ok(entry)
     }
@@ -214,9 +223,6 @@ fn tells_duplicates_by_name(compare: CompareMode) -> bool {
     }
 }
 
-fn pair<T>(keys: Option<Zeroizing<T>>) -> Result<Zeroizing<T>, KeyError>
-where
-    T: zeroize::Zeroize,
-{
-    keys.ok_or(KeyError::Missing)
+fn wrappable<const N: usize>(keys: Option<Zeroizing<[u8; N]>>) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    keys.map(|keys| Zeroizing::new(keys.to_vec())).ok_or(KeyError::Missing)
 }

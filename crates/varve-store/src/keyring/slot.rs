@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use varve_block::{from_hex, to_hex};
-use varve_log::{unwrap_secret, wrap_secret};
+use varve_log::{KEY_PAIR_BYTES, WRITER_KEYS_BYTES, unwrap_secret, wrap_secret};
 use varve_world::FileName;
 use zeroize::Zeroizing;
 
@@ -14,6 +14,8 @@ use crate::role::Role;
 
 /// The longest label, in bytes.
 pub(super) const LABEL_BYTES_MAX: usize = 200;
+/// The length of the code behind wrapped keys.
+const TAG_BYTES: usize = 16;
 
 /// The form of the file.
 #[derive(Serialize, Deserialize)]
@@ -127,7 +129,7 @@ impl KeySlot {
     /// Returns the keys, if `key` is the one that they are wrapped with.
     pub(super) fn unwrap(&self, config: &StoreConfig, key: &WrappingKey) -> Option<Zeroizing<Vec<u8>>> {
         let keys = unwrap_secret(key, &self.associated(config), &self.wrapped).ok()?;
-        (keys.len() == keys_bytes(self.entry.role)).then_some(keys)
+        wraps(self.entry.role, keys.len()).then_some(keys)
     }
 
     fn associated(&self, config: &StoreConfig) -> Vec<u8> {
@@ -198,17 +200,19 @@ impl KeySlot {
         let entry = KeyEntry { id: stem.into(), label, created, role, passphrase };
         let slot = Self { entry, has_id, salt, wrapped };
         let is_sound = slot.salt.len() == 16
-            && slot.wrapped.len() == keys_bytes(role) + 16
+            && slot.wrapped.len().checked_sub(TAG_BYTES).is_some_and(|length| wraps(role, length))
             && slot.entry.label.len() <= LABEL_BYTES_MAX
             && (!has_id || file.check == Some(slot.check()));
         is_sound.then_some(slot)
     }
 }
 
-/// Returns the length of the keys that a slot of this role wraps.
-fn keys_bytes(role: Role) -> usize {
+/// Returns whether a slot of this role wraps keys of this length. An early write-only key has no
+/// origin key.
+fn wraps(role: Role, keys_bytes: usize) -> bool {
     match role {
-        Role::Full => 32,
-        Role::AppendOnly | Role::WriteOnly => varve_log::KEY_PAIR_BYTES,
+        Role::Full => keys_bytes == 32,
+        Role::AppendOnly => keys_bytes == KEY_PAIR_BYTES,
+        Role::WriteOnly => keys_bytes == KEY_PAIR_BYTES || keys_bytes == WRITER_KEYS_BYTES,
     }
 }

@@ -42,7 +42,7 @@ fn shown(sandbox: &Sandbox, round: usize) -> Vec<(Value, String)> {
             format!("{:#?}", manifest(out.as_ref()))
         };
         let mut said = snapshot.clone();
-        for cost in ["new_bytes", "stored_bytes", "elapsed"] {
+        for cost in ["new_bytes", "stored_bytes", "elapsed", "added_with"] {
             said.as_object_mut().unwrap().retain(|field, _| !field.starts_with(cost));
         }
         shown.push((said, content));

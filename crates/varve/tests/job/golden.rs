@@ -13,12 +13,12 @@ use crate::sandbox::{Sandbox, noise};
 use serde_json::Value;
 
 /// The stores in `store-v1` have arenas of version 1. Those in `store-v2` have arenas of version 2,
-/// with framed clumps: one store for each choice of names, comparison, encryption and index, and
-/// one with images that lack the parts left out. Those in `store-v3` also have arenas of version 3,
+/// with framed clumps: one store for each choice of names, comparison, encryption and index, one
+/// with images that lack the parts left out, and one whose snapshots have origins. Those in `store-v3` also have arenas of version 3,
 /// with notes: snapshots were forgotten and held, and space was reclaimed. In the `cut` stores this
 /// ended between the commit and the first rename. Those in `store-v4` have arenas of version 4,
 /// with deltas.
-const STORES: [&str; 28] = [
+const STORES: [&str; 29] = [
     "store-v1/plain",
     "store-v1/encrypted",
     "store-v1/sha1",
@@ -37,6 +37,7 @@ const STORES: [&str; 28] = [
     "store-v2/by-value-disk-index",
     "store-v2/by-value-disk-index-plain",
     "store-v2/left-out-plain",
+    "store-v2/origins",
     "store-v3/collected-plain",
     "store-v3/collected-encrypted",
     "store-v3/collected-write-only",

@@ -43,6 +43,7 @@ mod left_out;
 mod main_job;
 mod names;
 mod optimize;
+mod origins;
 mod plan;
 mod planning_page;
 mod printed;

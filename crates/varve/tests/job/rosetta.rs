@@ -2,9 +2,12 @@
 //! data in them.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+
+use serde_json::Value;
 
 use crate::chattr::letters_below;
 use crate::sandbox::{Sandbox, manifest, noise, python, sample_folder, sparse_image, write_at};
@@ -58,7 +61,9 @@ fn ids_in(listed: &[u8]) -> Vec<String> {
 /// Both readers list the same snapshots and restore the same data.
 fn agree(sandbox: &Sandbox) {
     let ids = sandbox.ids();
-    let mut theirs = ids_in(&rosetta_ok(sandbox, &["list", "--json"]));
+    let listed = rosetta_ok(sandbox, &["list", "--json"]);
+    assert_eq!(their_origins(&listed), our_origins(sandbox));
+    let mut theirs = ids_in(&listed);
     let mut ours = ids.clone();
     ours.sort();
     theirs.sort();
@@ -70,6 +75,22 @@ fn agree(sandbox: &Sandbox) {
         rosetta(sandbox, &["restore", id, &theirs]);
         same(Path::new(&ours), Path::new(&theirs), id);
     }
+}
+
+/// The role and the id of the key that each snapshot was added with; empty if they are not known.
+type Origins = BTreeMap<String, (String, String)>;
+
+fn our_origins(sandbox: &Sandbox) -> Origins {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of = |one: &Value| (text(&one["added_with"]["role"]), text(&one["added_with"]["key"]));
+    sandbox.json(["snapshots"]).iter().map(|one| (text(&one["id"]), of(one))).collect()
+}
+
+fn their_origins(listed: &[u8]) -> Origins {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of = |one: &Value| (text(&one["origin"]["role"]), text(&one["origin"]["key"]));
+    let listed: Value = serde_json::from_slice(listed).unwrap();
+    listed.as_array().unwrap().iter().map(|one| (text(&one["id"]), of(one))).collect()
 }
 
 /// Both readers report the same blocks and places as lost. The independent reader also lists

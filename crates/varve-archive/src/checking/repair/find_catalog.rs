@@ -49,6 +49,7 @@ pub(super) fn find_catalog(
             catalog.join(&theirs, catalog.sequence());
         }
     }
+    let catalog = catalog.with_settled_origins(store);
     let brought_back_count = ids(&catalog).difference(&own).count() as u64;
     let sequence = catalog.sequence();
     Ok(FoundCatalog { catalog, was_lost, brought_back_count, sequence })
@@ -92,7 +93,7 @@ pub(super) fn add_found_again(
 ) -> Result<u64, OpenLogError> {
     let own = ids(catalog);
     for root in store.catalog_roots()?.into_iter().filter(|root| !known.contains(&root.name)) {
-        match Catalog::load_all(store, &[root]) {
+        match Catalog::load_all(store, &[root]).map(|found| found.with_settled_origins(store)) {
             Ok(found) => {
                 catalog.join(&found, sequence);
                 sequence = sequence.max(found.sequence());

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde_json::{Value, json};
 use varve_archive::{Hold, Snapshot, SnapshotContent, SnapshotId, TrashedSnapshot};
+use varve_store::Origin;
 
 use crate::arguments::{GroupBy, ListSnapshotsArgs, SnapshotFilterArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
@@ -72,7 +73,7 @@ pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandO
             let gap = if number > 0 { "\n" } else { "" };
             say!("{gap}{}", titled(&args.group_by, &title));
         }
-        say!("{}", table(&snapshots, &trash, width));
+        say!("{}", table(&snapshots, &trash, width, invocation.verbose > 0));
         if invocation.verbose > 0 {
             say_all_left_out(&snapshots);
         }
@@ -126,8 +127,9 @@ fn table(
     snapshots: &[&Snapshot],
     trash: &BTreeMap<SnapshotId, TrashedSnapshot>,
     width: Option<usize>,
+    shows_keys: bool,
 ) -> String {
-    let row = |snapshot: &&Snapshot| row(snapshot, trash.get(&snapshot.id));
+    let row = |snapshot: &&Snapshot| row(snapshot, trash.get(&snapshot.id), shows_keys);
     let mut rows: Vec<[String; HEADINGS.len()]> = snapshots.iter().map(row).collect();
     if let Some(width) = width {
         shorten(&mut rows, width);
@@ -139,9 +141,12 @@ fn table(
     table.trim_fmt()
 }
 
-fn row(snapshot: &Snapshot, trashed: Option<&TrashedSnapshot>) -> [String; HEADINGS.len()] {
+fn row(snapshot: &Snapshot, trashed: Option<&TrashedSnapshot>, shows_keys: bool) -> [String; HEADINGS.len()] {
     let forgotten = trashed.map(|trashed| format!("[{}]", forgotten_text(trashed)));
-    let remarks = [remarks(snapshot), forgotten.unwrap_or_default()].join(" ").trim().to_owned();
+    let key =
+        snapshot.added_with().filter(|_| shows_keys).map(|key| format!("[added with {}]", key_text(key)));
+    let remarks = [Some(remarks(snapshot)).filter(|text| !text.is_empty()), key, forgotten];
+    let remarks = remarks.into_iter().flatten().collect::<Vec<_>>().join(" ");
     [
         short_id(snapshot),
         moment::show(snapshot.time),
@@ -192,7 +197,8 @@ pub fn kind(snapshot: &Snapshot) -> &'static str {
     }
 }
 
-/// Returns the tags, the protection, the problems and the comment.
+/// Returns the tags, the protection, the mark of a backdated snapshot, the problems and the
+/// comment.
 pub fn remarks(snapshot: &Snapshot) -> String {
     let tags = snapshot.tags.iter().map(|tag| show::name(tag.as_bytes()));
     let problems = (snapshot.problem_count > 0).then(|| show::count(snapshot.problem_count, "problem"));
@@ -200,7 +206,9 @@ pub fn remarks(snapshot: &Snapshot) -> String {
     let left_out = (left_out > 0).then(|| format!("{} left out", show::bytes(left_out)));
     let comment =
         (!snapshot.comment.is_empty()).then(|| format!("\"{}\"", show::name(snapshot.comment.as_bytes())));
+    let backdated = snapshot.is_backdated().then(|| "[backdated]".to_owned());
     tags.chain(protection(snapshot))
+        .chain(backdated)
         .chain(problems)
         .chain(left_out)
         .chain(comment)
@@ -215,6 +223,11 @@ pub fn protection(snapshot: &Snapshot) -> Option<String> {
     let kept = snapshot.keep_until.map(|until| format!("kept until {}", moment::show(until)));
     let all: Vec<_> = held.into_iter().chain(kept).collect();
     (!all.is_empty()).then(|| format!("[{}]", all.join("; ")))
+}
+
+/// Describes the key that a snapshot was added with.
+pub fn key_text(key: &Origin) -> String {
+    show::name(key.to_string().as_bytes())
 }
 
 /// Tells when a snapshot was forgotten, and with which key if that is known.
@@ -237,6 +250,12 @@ fn hold_json(hold: &Hold) -> Value {
     json!({ "label": hold.label, "set": moment::rfc3339(hold.set) })
 }
 
+/// Formats the key that a snapshot was added with for programs.
+pub fn key_json(key: &Origin) -> Value {
+    let id = (!key.key.is_empty()).then_some(&key.key);
+    json!({ "key": id, "role": key.role })
+}
+
 /// Formats a snapshot for programs.
 pub fn as_json(snapshot: &Snapshot) -> Value {
     let mut shown = json!({
@@ -254,6 +273,8 @@ pub fn as_json(snapshot: &Snapshot) -> Value {
         "problems": snapshot.problem_count,
         "new_bytes": snapshot.growth.map(|growth| growth.new_bytes),
         "stored_bytes": snapshot.growth.map(|growth| growth.stored_bytes),
+        "added_with": snapshot.added_with().map(key_json),
+        "backdated": snapshot.is_backdated(),
         "machine": snapshot.machine.as_ref().map(|machine| &machine.name),
         "left_out_bytes": left_out_bytes(&snapshot.left_out),
         "left_out": left_out_json(&snapshot.left_out),

@@ -1,0 +1,117 @@
+//! Which key added a snapshot, and whom the others believe, with real keys and the real program.
+#![expect(clippy::disallowed_methods, reason = "a file that changed just now is always read again")]
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::sandbox::{Run, Sandbox, noise, write_secret};
+
+/// A store with a full key, and with these others: two write-only ones and an append-only one.
+struct Shared {
+    owner: Sandbox,
+    web: Sandbox,
+    db: Sandbox,
+    laptop: Sandbox,
+}
+
+fn shared() -> Shared {
+    let owner = Sandbox::encrypted();
+    let other = |name: &str, role: &str| {
+        write_secret(&owner.path(name), &noise(name.len() as u64 + 40, 32));
+        owner.ok(["key", "add", role, "--new-key-file", name, "--label", name]);
+        let mut other = Sandbox::empty();
+        other.set_store(owner.store().into());
+        other.set_key(Some(owner.path(name)));
+        other
+    };
+    let (web, db) = (other("web", "--write-only"), other("data", "--write-only"));
+    let laptop = other("laptop", "--append-only");
+    Shared { owner, web, db, laptop }
+}
+
+/// Takes a snapshot of a folder in the sandbox of the owner, as a host, and returns its line.
+#[track_caller]
+fn snapshot(of: &Sandbox, host: &str, folder: &Path, words: &[&str]) -> Value {
+    let mut command = of.command();
+    command.env("VARVE_HOST", host).args(["--json", "snapshot"]).arg(folder).args(words);
+    let run = Run::new(command.output().unwrap());
+    assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
+    run.result()
+}
+
+fn folder(of: &Sandbox, name: &str) -> std::path::PathBuf {
+    let folder = of.path(name);
+    fs::create_dir_all(&folder).unwrap();
+    for number in 0..3 {
+        fs::write(folder.join(format!("f{number}")), noise(number, 2000)).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    folder
+}
+
+/// The role of the key and its label for each snapshot, oldest first.
+fn added_with(owner: &Sandbox) -> Vec<(String, String)> {
+    let keys = owner.json(["key", "list"]);
+    let label = |id: &Value| match keys.iter().find(|key| key["id"] == *id) {
+        Some(key) => key["label"].as_str().unwrap().to_owned(),
+        None => id.to_string(),
+    };
+    let of = |one: &Value| {
+        (one["added_with"]["role"].as_str().unwrap().to_owned(), label(&one["added_with"]["key"]))
+    };
+    owner.json(["snapshots"]).iter().map(of).collect()
+}
+
+#[test]
+fn the_key_that_added_a_snapshot_stays_known() {
+    let Shared { owner, web, db, laptop } = shared();
+    let home = folder(&owner, "home");
+    for (day, of) in (1..).zip([&owner, &web, &db, &laptop]) {
+        snapshot(of, "desk", &home, &["--time", &format!("2026-05-0{day}T20:00")]);
+    }
+    let expected = [("full", ""), ("write-only", "web"), ("write-only", "data"), ("append-only", "laptop")]
+        .map(|(role, label)| (role.to_owned(), label.to_owned()));
+    assert_eq!(added_with(&owner), expected, "before a reader has listed them");
+    snapshot(&owner, "desk", &home, &["--time", "2026-05-05T20:00"]);
+    assert_eq!(added_with(&owner)[..4], expected);
+    let listed = owner.ok(["snapshots", "-v"]);
+    assert_eq!(listed.matches("[added with write-only key ").count(), 2, "{listed}");
+    // Forgotten, brought back, collected, and read without any index.
+    owner.ok(["forget", "home@2026-05-02", "home@2026-05-03"]);
+    owner.ok(["forget", "--undo", "home@2026-05-02", "home@2026-05-03"]);
+    owner.ok(["forget", "home@2026-05-05", "--undo-days", "0"]);
+    owner.ok(["gc", "--least-dead", "0%"]);
+    fs::remove_dir_all(owner.store().join("index")).unwrap();
+    assert_eq!(added_with(&owner), expected);
+    owner.ok(["replicate", &owner.arg("replica")]);
+    owner.ok(["clone", &owner.arg("replica"), &owner.arg("back")]);
+    let mut clone = Sandbox::copy_of(&owner.path("back"), owner.key());
+    assert_eq!(added_with(&clone), expected);
+    // A key that changes its secret is another key.
+    write_secret(&clone.path("next"), &noise(77, 32));
+    clone.ok(["key", "change", "--new-key-file", "next"]);
+    clone.set_key(Some(clone.path("next")));
+    assert_eq!(added_with(&clone)[1..], expected[1..]);
+    assert!(clone.json(["verify", "--data"])[0]["damage"].as_array().unwrap().is_empty());
+}
+
+/// Keys from before origins were recorded go on to work, and each claim of theirs is that of some
+/// early write-only key.
+#[test]
+fn an_early_write_only_key_is_one_of_several() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/store-v2");
+    let mut sandbox = Sandbox::copy_of(&fixture.join("write-only"), Some(&fixture.join("key")));
+    let old = sandbox.json(["snapshots"]);
+    let none = |one: &Value| one["added_with"]["key"].is_null();
+    assert!(old.iter().all(none));
+    let full = sandbox.key().map(Path::to_path_buf);
+    write_secret(&sandbox.path("early"), &fs::read(fixture.join("write-key")).unwrap());
+    sandbox.set_key(Some(sandbox.path("early")));
+    sandbox.snapshot_bytes("new", b"of an early key");
+    sandbox.set_key(full);
+    let new = sandbox.json(["snapshots"]).pop().unwrap();
+    assert_eq!(new["added_with"], json!({ "key": null, "role": "write-only" }));
+    assert!(sandbox.ok(["snapshots", "-v"]).contains("[added with an early write-only key]"));
+}
