@@ -73,11 +73,12 @@ impl<'a> Importer<'a> {
         ImportPlan { known_count: chosen.len() - places.len(), places }
     }
 
-    /// The foreign snapshots that were imported, by their places.
+    /// The foreign snapshots that were imported, by their places. A lesser key may claim to have
+    /// imported one, and is not believed.
     #[must_use]
     pub fn known(&self, archive: &Archive) -> BTreeMap<usize, Snapshot> {
         let mut tagged = BTreeMap::new();
-        for snapshot in archive.kept_snapshots().iter() {
+        for snapshot in archive.kept_snapshots().iter().filter(|one| !archive.is_of_lesser_key(one)) {
             for tag in snapshot.tags.iter().filter(|tag| tag.starts_with("import=")) {
                 tagged.insert(tag.clone(), snapshot.clone());
             }
@@ -214,6 +215,9 @@ impl<'a> Importer<'a> {
             return;
         };
         let SnapshotContent::Folder(root) = &archived.content else { return };
+        if !archive.believes(archived) {
+            return;
+        }
         if let Ok(mut tree) = self.foreign.tree(*earlier) {
             let blocks = archive.blocks();
             recall_contents(&mut *tree, &*blocks, root, &mut self.seen.lock());

@@ -334,6 +334,9 @@ fn rank(archive: &Archive, machine: &Machine, drive: &RunningDrive, id: &Snapsho
     };
     let SnapshotContent::Image(entry) = &snapshot.content else { return Err(not_archived.into()) };
     let shape = image_shape(archive.store().config().block_bytes);
+    if !archive.believes(snapshot) {
+        return Err("the previous snapshot may be of a write-only key, which is not believed".into());
+    }
     if EarlierTree::new(archive.store(), entry, &shape).is_none() {
         return Err("the previous snapshot has another block size".into());
     }

@@ -367,23 +367,31 @@ impl Catalog {
         Ok(before != self.losses)
     }
 
-    /// The root node of the newest folder snapshot with this name and source.
-    pub(crate) fn newest_folder(&self, name: &str, source: &[u8]) -> Option<&Node> {
-        let source = Path::new(OsStr::from_bytes(source));
-        let same = |snapshot: &&Snapshot| snapshot.name == name && source_path(snapshot) == source;
-        self.snapshots().iter().rev().filter(same).find_map(|snapshot| match &snapshot.content {
-            SnapshotContent::Folder(root) => Some(&**root),
+    /// The root node of the newest folder snapshot of the same host, name and source that
+    /// `is_believed` admits. The next snapshot takes over its unchanged files without reading them.
+    pub(crate) fn newest_folder(
+        &self,
+        request: &SnapshotRequest,
+        is_believed: impl Fn(&Snapshot) -> bool,
+    ) -> Option<&Node> {
+        let source = Path::new(OsStr::from_bytes(&request.source));
+        let is_same = |snapshot: &&Snapshot| {
+            snapshot.is_of_series(&request.host, &request.name) && source_path(snapshot) == source
+        };
+        let same = self.snapshots().iter().rev().filter(is_same);
+        let folders = same.filter_map(|snapshot| match &snapshot.content {
+            SnapshotContent::Folder(root) => Some((snapshot, &**root)),
             SnapshotContent::Image(_) => None,
-        })
+        });
+        folders.filter(|(snapshot, _)| is_believed(snapshot)).map(|(_, root)| root).next()
     }
 
     /// The newest image that is likely to resemble one that is requested: it has the same name, or
-    /// the same source on the same host.
+    /// the same source, on the same host. Its blocks are read only as bases of deltas.
     pub(crate) fn newest_image_like(&self, request: &SnapshotRequest) -> Option<&Entry> {
         let is_like = |snapshot: &&Snapshot| {
-            let has_source = !request.source.is_empty()
-                && (&snapshot.source, &snapshot.host) == (&request.source, &request.host);
-            snapshot.name == request.name || has_source
+            let has_source = !request.source.is_empty() && snapshot.source == request.source;
+            snapshot.host == request.host && (snapshot.name == request.name || has_source)
         };
         self.snapshots().iter().rev().filter(is_like).find_map(|snapshot| match &snapshot.content {
             SnapshotContent::Image(image) => Some(image),

@@ -60,7 +60,7 @@ fn near_text(near: &[String]) -> String {
 pub struct Selected<'a> {
     /// The newest snapshot that matches the text.
     pub snapshot: &'a Snapshot,
-    /// The newest snapshot of each other host and path with the same name.
+    /// The newest snapshot of each other host, path and key with the same name.
     pub passed_over: Vec<&'a Snapshot>,
 }
 
@@ -157,7 +157,7 @@ fn newest<'a>(snapshots: &[&'a Snapshot]) -> Option<&'a Snapshot> {
     snapshots.iter().copied().max_by_key(|snapshot| snapshot.time)
 }
 
-/// The newest snapshot of each host and path other than those of `chosen`.
+/// The newest snapshot of each host, path and key other than those of `chosen`.
 fn other_origins<'a>(snapshots: &[&'a Snapshot], chosen: &Snapshot) -> Vec<&'a Snapshot> {
     let mut others: Vec<&Snapshot> = Vec::new();
     for snapshot in snapshots.iter().copied().filter(|snapshot| !has_same_origin(snapshot, chosen)) {
@@ -171,9 +171,14 @@ fn other_origins<'a>(snapshots: &[&'a Snapshot], chosen: &Snapshot) -> Vec<&'a S
     others
 }
 
-/// Returns whether two snapshots are of the same path on the same host.
+/// Returns whether two snapshots are of the same path on the same host, and may have been added with
+/// the same key. Full keys count as one.
 fn has_same_origin(one: &Snapshot, other: &Snapshot) -> bool {
-    one.host == other.host && source_path(one) == source_path(other)
+    let has_same_key = match (one.added_with(), other.added_with()) {
+        (Some(one), Some(other)) => one == other || one.is_full() && other.is_full(),
+        _ => true,
+    };
+    one.host == other.host && source_path(one) == source_path(other) && has_same_key
 }
 
 fn by_id<'a>(snapshots: &[&'a Snapshot], text: &str) -> Result<Selected<'a>, SelectError> {
@@ -217,6 +222,7 @@ mod tests {
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     use super::*;
+    use crate::catalog::origin_record::tests::unproven;
     use crate::catalog::snapshot::tests::snapshot;
 
     fn moment(when: &str) -> Option<Timestamp> {
@@ -322,6 +328,22 @@ mod tests {
         // A path with a trailing `/` is the same path.
         let same = [&snapshots[0], &Snapshot { source: b"/etc/".to_vec(), ..snapshots[2].clone() }];
         assert_eq!(select(&same, "etc", &moment).unwrap().passed_over, Vec::<&Snapshot>::new());
+    }
+
+    #[test]
+    fn a_snapshot_of_another_key_is_what_a_name_could_mean_too() {
+        let of = |number, time, key: Option<&str>| Snapshot {
+            origin: key.map(|key| unproven(key, None)),
+            ..snapshot(number, "web", time)
+        };
+        let (false_one, unknown) = (of(5, 50, Some("intruder")), of(7, 20, None));
+        let all = [of(1, 10, Some("web")), of(3, 30, Some("web")), unknown, false_one];
+        let all: Vec<_> = all.iter().collect();
+        let found = select(&all, "web", &moment).unwrap();
+        let passed_over: Vec<_> = found.passed_over.iter().map(|one| one.id.0[0]).collect();
+        assert_eq!((found.snapshot.id.0[0], passed_over), (5, vec![3]));
+        // A series whose key is recorded only since the last version is of one origin.
+        assert_eq!(select(&all[..3], "web", &moment).unwrap().passed_over, Vec::<&Snapshot>::new());
     }
 
     #[test]

@@ -36,17 +36,20 @@ pub fn default_name<'n>(
     older.filter(|older| !is_known_as(name) && is_known_as(older)).unwrap_or(name)
 }
 
-/// Checks that the name of a request is free for it: it is unused, or its newest snapshot is of the
-/// same source.
+/// Checks that the name of a request is free for it: it is unused on its host, or its newest
+/// snapshot there is of the same source. Several hosts may use one name.
 ///
 /// # Errors
-/// [`NameTaken`]: the newest snapshot with that name came from another host or another path.
-pub fn check_name(snapshots: &[Snapshot], request: &SnapshotRequest) -> Result<(), NameTaken> {
-    let named = snapshots.iter().filter(|snapshot| snapshot.name == request.name);
+/// [`NameTaken`]: the newest snapshot of that host and name came from another path.
+pub fn check_name<'a>(
+    snapshots: impl Iterator<Item = &'a Snapshot>,
+    request: &SnapshotRequest,
+) -> Result<(), NameTaken> {
+    let series = snapshots.filter(|snapshot| snapshot.is_of_series(&request.host, &request.name));
     if request.name_is_given {
         return Ok(());
     }
-    match named.max_by_key(|snapshot| snapshot.time) {
+    match series.max_by_key(|snapshot| snapshot.time) {
         Some(holder) if !is_of(holder, request) => Err(NameTaken { holder: Box::new(holder.clone()) }),
         _ => Ok(()),
     }
@@ -55,11 +58,11 @@ pub fn check_name(snapshots: &[Snapshot], request: &SnapshotRequest) -> Result<(
 /// Returns whether the source of a snapshot is the source of the request.
 fn is_of(snapshot: &Snapshot, request: &SnapshotRequest) -> bool {
     let uuid = |machine: &Option<crate::Machine>| machine.as_ref().and_then(|machine| machine.uuid);
-    // A QEMU machine may run on another host tomorrow, with its disks elsewhere.
+    // The disks of a QEMU machine may be elsewhere tomorrow.
     if let (Some(one), Some(other)) = (uuid(&snapshot.machine), uuid(&request.machine)) {
         return one == other;
     }
-    snapshot.host == request.host && is_path(source_path(snapshot), &request.source)
+    is_path(source_path(snapshot), &request.source)
 }
 
 /// Returns whether two paths are equal, or lead to the same file now.
@@ -106,19 +109,25 @@ mod tests {
         assert_eq!(default_name(&[], "h", b"/etc", "etc", None), "etc");
     }
 
+    fn checked(snapshots: &[Snapshot], request: &SnapshotRequest) -> Result<(), NameTaken> {
+        check_name(snapshots.iter(), request)
+    }
+
     #[test]
-    fn a_name_belongs_to_whoever_used_it_last() {
+    fn a_name_belongs_to_the_source_that_used_it_last_on_its_host() {
         let all = [of(1, "a", "/etc", "etc", 1), of(2, "b", "/etc", "etc", 2)];
-        assert_eq!(check_name(&all, &request("b", "/etc", "etc")), Ok(()));
-        assert_eq!(check_name(&all, &request("b", "/etc/", "etc")), Ok(()));
-        assert_eq!(check_name(&all, &request("a", "/x", "x")), Ok(()), "a new name");
-        for other in [request("a", "/etc", "etc"), request("b", "/srv/etc", "etc")] {
-            let taken = check_name(&all, &other).unwrap_err();
-            assert_eq!(taken.holder.id.0[0], 2);
+        for free in [request("a", "/etc", "etc"), request("b", "/etc/", "etc"), request("a", "/x", "x")] {
+            assert_eq!(checked(&all, &free), Ok(()));
+        }
+        let other_host = request("c", "/srv/etc", "etc");
+        assert_eq!(checked(&all, &other_host), Ok(()), "each host has its own names");
+        for (host, holder) in [("a", 1), ("b", 2)] {
+            let taken = checked(&all, &request(host, "/srv/etc", "etc")).unwrap_err();
+            assert_eq!(taken.holder.id.0[0], holder);
         }
         // The snapshot with the latest time counts, as it does for a name that is given alone.
-        let later = [all[1].clone(), all[0].clone()];
-        assert!(check_name(&later, &request("a", "/etc", "etc")).is_err());
+        let moved = [of(3, "a", "/srv/etc", "etc", 9), all[0].clone()];
+        assert!(checked(&moved, &request("a", "/etc", "etc")).is_err());
     }
 
     #[test]
@@ -128,19 +137,19 @@ mod tests {
         std::fs::create_dir(path("real")).unwrap();
         std::os::unix::fs::symlink("real", path("link")).unwrap();
         let all = [of(1, "h", &path("real"), "n", 1)];
-        assert_eq!(check_name(&all, &request("h", &path("link"), "n")), Ok(()));
-        assert_eq!(check_name(&all, &request("h", &path("real/../real"), "n")), Ok(()));
-        assert!(check_name(&all, &request("h", &path("gone"), "n")).is_err());
+        assert_eq!(checked(&all, &request("h", &path("link"), "n")), Ok(()));
+        assert_eq!(checked(&all, &request("h", &path("real/../real"), "n")), Ok(()));
+        assert!(checked(&all, &request("h", &path("gone"), "n")).is_err());
     }
 
     #[test]
     fn a_machine_is_known_by_its_own_number() {
         let mut machine = of(1, "a", "/srv/web.qcow2", "web", 1);
         machine.machine = Some(crate::catalog::machine::tests::machine());
-        let mut moved = request("b", "/new/web.qcow2", "web");
+        let mut moved = request("a", "/new/web.qcow2", "web");
         moved.machine.clone_from(&machine.machine);
-        assert_eq!(check_name(&[machine.clone()], &moved), Ok(()));
+        assert_eq!(checked(&[machine.clone()], &moved), Ok(()));
         moved.machine.as_mut().unwrap().uuid = Some([1; 16]);
-        assert!(check_name(&[machine], &moved).is_err());
+        assert!(checked(&[machine], &moved).is_err());
     }
 }

@@ -73,8 +73,8 @@ pub struct SnapshotCopier<'a> {
     progress: &'a Progress,
     /// Copies of files and folders: the recent ones, and the ones before.
     known: [BTreeMap<Vec<u8>, Entry>; 2],
-    /// The last image of each name, and its copy.
-    images: BTreeMap<String, (Entry, Entry)>,
+    /// The last image of each series, and its copy.
+    images: BTreeMap<(String, String), (Entry, Entry)>,
     brings_back: bool,
 }
 
@@ -112,7 +112,7 @@ impl<'a> SnapshotCopier<'a> {
             if let (SnapshotContent::Image(entry), SnapshotContent::Image(copy)) =
                 (&snapshot.content, &there.content)
             {
-                self.images.insert(snapshot.name.clone(), (*entry, *copy));
+                self.images.insert(series_of(snapshot), (*entry, *copy));
             }
             return Ok(None);
         }
@@ -124,10 +124,10 @@ impl<'a> SnapshotCopier<'a> {
         let content = match &snapshot.content {
             SnapshotContent::Image(entry) => {
                 blocks.expect_reads_in_pieces(true);
-                let before = self.images.get(&snapshot.name).copied();
+                let before = self.images.get(&series_of(snapshot)).copied();
                 let before = before.as_ref().map(|(entry, copy)| (entry, copy));
                 let copy = self.copy_tree(entry, &*blocks, before).map_err(in_tree(Vec::new))?;
-                self.images.insert(snapshot.name.clone(), (*entry, copy));
+                self.images.insert(series_of(snapshot), (*entry, copy));
                 SnapshotContent::Image(copy)
             }
             SnapshotContent::Folder(root) => {
@@ -248,6 +248,11 @@ impl<'a> SnapshotCopier<'a> {
         }
         Ok(kept)
     }
+}
+
+/// The host and the name of a snapshot.
+fn series_of(snapshot: &Snapshot) -> (String, String) {
+    (snapshot.host.clone(), snapshot.name.clone())
 }
 
 fn in_tree(path: impl FnOnce() -> Vec<u8>) -> impl FnOnce(CopyTreeError) -> CopySnapshotError {

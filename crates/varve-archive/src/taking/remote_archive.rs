@@ -117,7 +117,7 @@ impl RemoteArchive {
         watch: Watch<'_>,
     ) -> Result<TakenSnapshot, TakeError> {
         let at = self.world.clock.now();
-        let previous = self.catalog.newest_folder(&request.name, &request.source).cloned();
+        let previous = self.catalog.newest_folder(&request, |_| true).cloned();
         let options = FolderOptions { began_at: at, cutting: VENTI_CUTTING, ..options };
         let workers = self.world.workers.as_ref();
         let folder = archive_folder(&*self.blocks, workers, source, previous.as_ref(), &options, watch)?;
@@ -146,7 +146,7 @@ impl RemoteArchive {
     /// # Errors
     /// [`NameTaken`]
     pub fn check_name(&self, request: &SnapshotRequest) -> Result<(), NameTaken> {
-        check_name(self.snapshots(), request)
+        check_name(self.snapshots().iter(), request)
     }
 
     /// Changes the tags and comments of these snapshots, and returns the ones that have changed.

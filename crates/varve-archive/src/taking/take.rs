@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use varve_block::{BlockName, BlockStore, with_causes};
 use varve_log::{AppendError, OpenLogError};
@@ -40,6 +40,8 @@ pub struct Archive {
     catalog: Catalog,
     /// The roots from which the catalog was read.
     roots: Vec<BlockName>,
+    /// Whether the store shows a trace of a write-only key, once that was asked.
+    knows_write_only_keys: OnceLock<bool>,
 }
 
 /// A snapshot that was taken, and is durable.
@@ -184,7 +186,7 @@ impl Archive {
     #[must_use]
     pub fn with_catalog(store: Arc<Store>, catalog: Catalog) -> Self {
         let roots = store.catalogs();
-        Self { store, front: None, catalog, roots }
+        Self { store, front: None, catalog, roots, knows_write_only_keys: OnceLock::new() }
     }
 
     /// Puts the contents of later snapshots through `front`, a block store before this one, such as
@@ -275,8 +277,9 @@ impl Archive {
         self.finish(begun, image.into(), request)
     }
 
-    /// Takes a snapshot of a folder. Files that are unchanged since the last snapshot with the same
-    /// name are not read again, unless `options.reread` is set. It is durable on return.
+    /// Takes a snapshot of a folder. Files that are unchanged since the last snapshot of the same
+    /// series and source are not read again, unless `options.reread` is set, or that snapshot is
+    /// not [believed](Self::believes). It is durable on return.
     ///
     /// # Errors
     /// [`TakeError`]. Unreadable files are reported and counted, and are no error.
@@ -288,7 +291,7 @@ impl Archive {
         watch: Watch<'_>,
     ) -> Result<TakenSnapshot, TakeError> {
         let begun = self.begin()?;
-        let previous = self.catalog.newest_folder(&request.name, &request.source).cloned();
+        let previous = self.catalog.newest_folder(&request, |snapshot| self.believes(snapshot)).cloned();
         let remembered = [b"last night\0", request.name.as_bytes(), b"\0", &request.source].concat();
         let last_record = if self.store.role().allows(Permission::Read) {
             None
@@ -356,14 +359,38 @@ impl Archive {
         self.finish(begun, folder.into(), request)
     }
 
-    /// Checks that the name of a request is free for it: it is unused, or its newest snapshot is of
-    /// the same source, or the user chose it. A key that may not read knows only the snapshots of
-    /// this session.
+    /// Returns whether a new snapshot may take over the contents of this one without reading them.
+    ///
+    /// It may if this key added it, or a key that can read: such a key could have changed every
+    /// earlier snapshot as well. If an earlier version of this program added it, the key is not
+    /// known. Then it may if the store shows no trace of a write-only key.
+    #[must_use]
+    pub fn believes(&self, snapshot: &Snapshot) -> bool {
+        match snapshot.added_with() {
+            Some(_) => !self.is_of_lesser_key(snapshot),
+            None => {
+                let vault = self.store.vault();
+                !*self.knows_write_only_keys.get_or_init(|| vault.knows_write_only_keys())
+            }
+        }
+    }
+
+    /// Returns whether the snapshot was added with another key, which cannot read. Such a key claims
+    /// any host and name.
+    #[must_use]
+    pub fn is_of_lesser_key(&self, snapshot: &Snapshot) -> bool {
+        let own = self.store.vault().own_origin();
+        snapshot.added_with().is_some_and(|origin| !origin.can_read() && own.as_ref() != Some(origin))
+    }
+
+    /// Checks that the name of a request is free for it: it is unused on its host, or its newest
+    /// snapshot there is of the same source, or the user chose it. Snapshots of lesser keys do not
+    /// count. A key that may not read knows only the snapshots of this session.
     ///
     /// # Errors
     /// [`NameTaken`].
     pub fn check_name(&self, request: &SnapshotRequest) -> Result<(), NameTaken> {
-        check_name(self.snapshots(), request)
+        check_name(self.snapshots().iter().filter(|snapshot| !self.is_of_lesser_key(snapshot)), request)
     }
 
     /// Changes the tags and comments of these snapshots, and returns the ones that have changed.

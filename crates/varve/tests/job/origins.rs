@@ -97,6 +97,49 @@ fn the_key_that_added_a_snapshot_stays_known() {
     assert!(clone.json(["verify", "--data"])[0]["damage"].as_array().unwrap().is_empty());
 }
 
+#[test]
+fn only_a_snapshot_of_the_same_host_and_of_a_key_that_may_read_spares_the_reading() {
+    let Shared { owner, web, db, laptop } = shared();
+    let docs = folder(&owner, "docs");
+    let read = |of: &Sandbox, host: &str| snapshot(of, host, &docs, &[])["unchanged_files"].as_u64().unwrap();
+    // An intruder knows the names, sizes and times of the files, and stores other contents.
+    assert_eq!(read(&web, "desk"), 0);
+    assert_eq!(read(&owner, "desk"), 0, "the owner takes nothing over from a write-only key");
+    assert_eq!(read(&web, "desk"), 3, "a machine remembers its own last snapshot");
+    assert_eq!(read(&owner, "desk"), 3, "the newest one that is believed counts");
+    assert_eq!(read(&laptop, "desk"), 3, "a full key is believed");
+    assert_eq!(read(&db, "desk"), 0);
+    assert_eq!(read(&owner, "desk"), 3, "an append-only key is believed, since it can read");
+    assert_eq!(read(&owner, "other"), 0, "another host is another series");
+    assert_eq!(read(&owner, "other"), 3);
+    assert_eq!(owner.json(["snapshots"]).iter().filter(|one| one["name"] == "docs").count(), 9);
+}
+
+/// A lesser key that claims a name can neither refuse it to its owner, nor make the owner's source
+/// look as if it was emptied.
+#[test]
+fn a_claimed_name_stops_nobody() {
+    let Shared { owner, web, .. } = shared();
+    let docs = folder(&owner, "docs");
+    fs::create_dir(owner.path("empty")).unwrap();
+    snapshot(&web, "desk", &docs, &["--name", "docs"]);
+    snapshot(&web, "desk", &docs, &["--name", "empty", "--time", "2026-05-01"]);
+    snapshot(&owner, "desk", &owner.path("empty"), &[]);
+    fs::create_dir(owner.path("deep")).unwrap();
+    fs::rename(owner.path("docs"), owner.path("deep/docs")).unwrap();
+    snapshot(&owner, "desk", &owner.path("deep/docs"), &[]);
+    // Two hosts share a store without a word.
+    let run = |host: &str| {
+        let output =
+            owner.command().env("VARVE_HOST", host).arg("snapshot").arg(owner.path("deep/docs")).output();
+        Run::new(output.unwrap())
+    };
+    for host in ["one", "two"] {
+        let run = run(host);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    }
+}
+
 /// Keys from before origins were recorded go on to work, and each claim of theirs is that of some
 /// early write-only key.
 #[test]

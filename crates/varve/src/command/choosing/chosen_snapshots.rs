@@ -82,13 +82,19 @@ impl<'a> ChosenSnapshots<'a> {
 
 /// Lists the other origins that a name could have meant.
 fn passed_over_text(chosen: &Snapshot, passed_over: &[&Snapshot]) -> String {
+    let has_same_source = |one: &&Snapshot| (&one.host, &one.source) == (&chosen.host, &chosen.source);
+    let shows_keys = passed_over.iter().any(has_same_source);
     let origin = |snapshot: &Snapshot| {
-        format!("{}:{}", show::name(snapshot.host.as_bytes()), show::name(&snapshot.source))
+        let key = snapshot.added_with().filter(|_| shows_keys);
+        let key = key.map(|key| format!(" (added with {})", show::name(key.to_string().as_bytes())));
+        let key = key.unwrap_or_default();
+        format!("{}:{}{key}", show::name(snapshot.host.as_bytes()), show::name(&snapshot.source))
     };
     let others: Vec<_> = passed_over.iter().take(ORIGINS_MAX).map(|other| origin(other)).collect();
     let more = if passed_over.len() > ORIGINS_MAX { " and more" } else { "" };
     let name = show::name(chosen.name.as_bytes());
     let advice = match passed_over.iter().any(|other| other.host != chosen.host) {
+        _ if shows_keys => "choose one by its id, as `varve snapshots -v` shows it".into(),
         true => format!("choose one with HOST:{name} or --host"),
         false => "choose one with --path".into(),
     };

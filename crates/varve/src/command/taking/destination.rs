@@ -64,6 +64,17 @@ impl SnapshotDestination {
         }
     }
 
+    /// The earlier snapshots of the series of a request, without those that a lesser key added in
+    /// its name.
+    pub(super) fn earlier(&self, request: &SnapshotRequest) -> Vec<&Snapshot> {
+        let is_own = |snapshot: &&Snapshot| match self {
+            Self::Store(archive) => !archive.is_of_lesser_key(snapshot),
+            Self::Elsewhere(..) => true,
+        };
+        let of_series = |snapshot: &&Snapshot| snapshot.is_of_series(&request.host, &request.name);
+        self.snapshots().iter().filter(of_series).filter(is_own).collect()
+    }
+
     pub(super) fn check_name(&self, request: &SnapshotRequest) -> Result<(), NameTaken> {
         match self {
             Self::Store(archive) => archive.check_name(request),

@@ -174,7 +174,8 @@ fn time_and_id(path: &Path, by_mtime: bool) -> Result<(Timestamp, String)> {
 /// The snapshot of an image, if there is one.
 fn imported(archive: &Archive, image: &ChainImage) -> Option<Snapshot> {
     let tag = import_tag(KIND, &image.snapshot.id);
-    archive.kept_snapshots().iter().find(|snapshot| snapshot.tags.contains(&tag)).cloned()
+    let is_it = |one: &&Snapshot| one.tags.contains(&tag) && !archive.is_of_lesser_key(one);
+    archive.kept_snapshots().iter().find(is_it).cloned()
 }
 
 /// The disk of a snapshot, if the next image can be built on it.
@@ -182,7 +183,8 @@ fn disk_of(archive: &Archive, snapshot: &Snapshot) -> Option<Entry> {
     let SnapshotContent::Image(entry) = &snapshot.content else { return None };
     let shape = image_shape(archive.store().config().block_bytes);
     // A lost block would be needed by one more snapshot.
-    let is_usable = archive.store().lost_blocks().is_empty()
+    let is_usable = archive.believes(snapshot)
+        && archive.store().lost_blocks().is_empty()
         && EarlierTree::new(archive.store(), entry, &shape).is_some();
     is_usable.then_some(*entry)
 }

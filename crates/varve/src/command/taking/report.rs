@@ -34,10 +34,11 @@ pub fn as_line(snapshot: &Snapshot) -> String {
     )
 }
 
-/// Warns if another snapshot of the same name has a later time, as after a run with the clock
+/// Warns if another snapshot of the same series has a later time, as after a run with the clock
 /// ahead. The name alone still means that later snapshot.
 pub fn warn_if_hidden(snapshots: &[Snapshot], taken: &Snapshot) {
-    let later = snapshots.iter().filter(|other| other.name == taken.name && other.time > taken.time);
+    let of_series = snapshots.iter().filter(|other| other.is_of_series(&taken.host, &taken.name));
+    let later = of_series.filter(|other| other.time > taken.time);
     let Some(newest) = later.max_by_key(|other| other.time) else { return };
     let name = show::name(taken.name.as_bytes());
     remark!(

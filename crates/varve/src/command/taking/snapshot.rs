@@ -64,10 +64,10 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
         let progress = cancellable_progress()?;
         let not_archived = || format!("{} was not archived", source.display());
         let read_at = args.read_from.as_deref().unwrap_or(source);
-        let chosen =
-            source_form::choose(args, read_at, &request, taker.snapshots()).with_context(not_archived)?;
+        let chosen = source_form::choose(args, read_at, &request, &taker.earlier(&request))
+            .with_context(not_archived)?;
         if chosen.form == SourceForm::Folder && !args.allow_empty {
-            emptied_source::refuse(read_at, &request, taker.snapshots()).with_context(not_archived)?;
+            emptied_source::refuse(read_at, &taker.earlier(&request)).with_context(not_archived)?;
         }
         let shown = ShownProgress::start(&request.name, &progress, invocation.quiet || invocation.json);
         if let Some(recording) = &recording {

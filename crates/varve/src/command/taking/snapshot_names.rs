@@ -86,7 +86,7 @@ pub(super) fn settle(
 }
 
 /// The hint for a name that belongs to another source.
-pub(super) const NAME_TAKEN: &str = "--name NAME with the same name continues that series, for example after a move or a change of the host name; --name with another name begins a new series";
+pub(super) const NAME_TAKEN: &str = "--name NAME with the same name continues that series, for example after a move; --name with another name begins a new series";
 
 /// The error for a name that belongs to another source.
 pub(super) fn taken(source: &Path, error: NameTaken) -> anyhow::Error {

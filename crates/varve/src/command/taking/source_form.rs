@@ -52,7 +52,7 @@ pub(super) fn choose(
     args: &TakeSnapshotArgs,
     source: &Path,
     request: &SnapshotRequest,
-    snapshots: &[Snapshot],
+    earlier: &[&Snapshot],
 ) -> Result<ChosenForm> {
     let plain = |form| Ok(ChosenForm { form, because: None });
     if args.command.is_some() {
@@ -71,7 +71,7 @@ pub(super) fn choose(
         Some(AsChoice::File) => plain(SourceForm::File),
         // For any other source, opening it as an image reports what is wrong.
         _ if !is_file || args.form.is_some() || args.format.is_some() => plain(SourceForm::Image),
-        _ => of_file(source, request, snapshots),
+        _ => of_file(source, request, earlier),
     }
 }
 
@@ -88,7 +88,7 @@ fn refuse_unsized(source: &Path) -> Result<()> {
 }
 
 /// Chooses the form of a regular file for which the user gave none.
-fn of_file(source: &Path, request: &SnapshotRequest, snapshots: &[Snapshot]) -> Result<ChosenForm> {
+fn of_file(source: &Path, request: &SnapshotRequest, earlier: &[&Snapshot]) -> Result<ChosenForm> {
     let chosen = |form, because: String| Ok(ChosenForm { form, because: Some(because) });
     let file = open_to_read(source).with_context(|| format!("cannot open {}", source.display()))?;
     // The snapshot itself reports a format that is read through QEMU's tools.
@@ -98,10 +98,8 @@ fn of_file(source: &Path, request: &SnapshotRequest, snapshots: &[Snapshot]) -> 
     if let Some(disk) = disk_in(file) {
         return chosen(SourceForm::Image, format!("it holds {disk}"));
     }
-    let earlier = snapshots
-        .iter()
-        .filter(|one| one.name == request.name && one.host == request.host && one.source == request.source);
-    let newest = earlier.max_by_key(|snapshot| snapshot.time);
+    let newest =
+        earlier.iter().filter(|one| one.source == request.source).max_by_key(|snapshot| snapshot.time);
     if newest.is_some_and(|newest| matches!(newest.content, SnapshotContent::Image(_))) {
         return chosen(
             SourceForm::Image,

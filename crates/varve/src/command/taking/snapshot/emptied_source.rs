@@ -5,15 +5,14 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
-use varve_archive::{Snapshot, SnapshotRequest};
+use varve_archive::Snapshot;
 use varve_session::Hinted;
 
 use crate::show;
 
 /// Refuses a folder without entries whose newest snapshot has some.
-pub(super) fn refuse(source: &Path, request: &SnapshotRequest, snapshots: &[Snapshot]) -> Result<()> {
-    let own = snapshots.iter().filter(|one| one.name == request.name && one.host == request.host);
-    let Some(newest) = own.max_by_key(|one| one.time).filter(|one| one.entry_count() > 0) else {
+pub(super) fn refuse(source: &Path, earlier: &[&Snapshot]) -> Result<()> {
+    let Some(newest) = earlier.iter().max_by_key(|one| one.time).filter(|one| one.entry_count() > 0) else {
         return Ok(());
     };
     // The snapshot itself reports a folder that cannot be read.
