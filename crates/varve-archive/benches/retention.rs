@@ -73,6 +73,8 @@ fn make_snapshots(count: usize, group_count: usize) -> Vec<Dated> {
             holds: Vec::new(),
             keep_until: None,
             has_gaps: false,
+            lesser_key: None,
+            is_backdated: false,
         }
     };
     (0..count).map(make).collect()

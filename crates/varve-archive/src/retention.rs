@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! snapshots ─▶ groups ─▶ newest first ─▶ rules ─▶ verdicts
-//!              (host, name, kind)        (counting.rs)
+//!              (host, name, kind,        (counting.rs)
+//!               lesser key, backdated)
 //! ```
 //!
 //! Invariants:
@@ -11,6 +12,8 @@
 //!   newest one without.
 //! - A snapshot with gaps stands for no other one: the newest whole snapshot of its period is kept,
 //!   too.
+//! - A snapshot of a lesser key changes no verdict on a snapshot of another key, and a backdated one
+//!   changes none on one that is not.
 //! - A snapshot dated after `now` is kept and counts for nothing.
 //! - The order of the snapshots makes no difference. If two have the same time, the greater id
 //!   counts as newer.
@@ -30,6 +33,7 @@ mod amounts;
 mod calendar;
 mod counting;
 mod dated;
+mod meeting_keys;
 mod policy;
 mod policy_file;
 mod rules;
@@ -43,6 +47,7 @@ use varve_world::Timestamp;
 pub use amounts::{KeepCount, KeepSpan, ParseCountError, ParseSpanError};
 pub use calendar::RetentionPeriod;
 pub use dated::{ContentKind, Dated};
+pub use meeting_keys::{MeetingKeys, meeting_keys};
 pub use policy::{
     CountLike, ParseCountLikeError, ParseGroupByError, RetentionGroupBy, RetentionPolicy, SnapshotGroup,
 };

@@ -632,6 +632,8 @@ mod tests {
                 holds: Vec::new(),
                 keep_until: None,
                 has_gaps: false,
+                lesser_key: None,
+                is_backdated: false,
             },
         };
         let facts = StoreFacts { snapshots: vec![home(1, 2, 9), home(2, 1, 5)], ..StoreFacts::default() };

@@ -1,5 +1,6 @@
 //! A snapshot as retention sees it.
 
+use varve_store::Origin;
 use varve_world::Timestamp;
 
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
@@ -21,6 +22,10 @@ pub struct Dated {
     pub keep_until: Option<Timestamp>,
     /// True if something of the source was not archived as it is.
     pub has_gaps: bool,
+    /// The key that added it, unless that was a full key or is not known.
+    pub lesser_key: Option<Origin>,
+    /// It was added after a later one of its series.
+    pub is_backdated: bool,
 }
 
 /// The kind of a snapshot's content.
@@ -48,6 +53,8 @@ impl Dated {
             holds,
             keep_until,
             has_gaps: snapshot.problem_count > 0,
+            lesser_key: snapshot.added_with().filter(|origin| !origin.is_full()).cloned(),
+            is_backdated: snapshot.is_backdated(),
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use varve_store::Origin;
+
 use crate::retention::dated::{ContentKind, Dated};
 use crate::retention::rules::RetentionRule;
 use crate::retention::zone::RetentionZone;
@@ -112,11 +114,17 @@ pub struct RetentionGroupBy {
 }
 
 /// A snapshot's group: its properties by which groups are formed.
+///
+/// Each key that is not full has groups of its own, and its backdated snapshots have others,
+/// whatever the policy says. So they displace nothing that another key has added, or that had its
+/// place in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotGroup<'a> {
     pub host: Option<&'a str>,
     pub name: Option<&'a str>,
     pub kind: Option<ContentKind>,
+    pub lesser_key: Option<&'a Origin>,
+    pub is_backdated: bool,
 }
 
 /// Why a text is not a [`RetentionGroupBy`].
@@ -134,6 +142,8 @@ impl RetentionGroupBy {
             host: self.host.then_some(snapshot.host.as_str()),
             name: self.name.then_some(snapshot.name.as_str()),
             kind: self.kind.then_some(snapshot.kind),
+            lesser_key: snapshot.lesser_key.as_ref(),
+            is_backdated: snapshot.is_backdated,
         }
     }
 

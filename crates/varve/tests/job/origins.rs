@@ -140,6 +140,78 @@ fn a_claimed_name_stops_nobody() {
     }
 }
 
+fn times_of(owner: &Sandbox, key: &Value) -> Vec<String> {
+    let all = owner.json(["snapshots"]);
+    let own = all.iter().filter(|one| one["added_with"]["key"] == *key);
+    own.map(|one| one["time"].as_str().unwrap()[8..10].to_owned()).collect()
+}
+
+/// Another machine adds a false night just after each true one, and the owner prunes as always.
+#[test]
+fn false_nights_of_another_key_push_no_true_one_out() {
+    let Shared { owner, web, db, .. } = shared();
+    let (docs, junk) = (folder(&owner, "docs"), folder(&owner, "junk"));
+    for day in 1..=4 {
+        let at = |second: u32| format!("2026-05-0{day}T20:00:0{second}");
+        snapshot(&owner, "desk", &docs, &["--name", "docs", "--time", &at(0)]);
+        snapshot(&web, "server", &docs, &["--name", "docs", "--time", &at(0)]);
+        for host in ["desk", "server"] {
+            snapshot(&db, host, &junk, &["--name", "docs", "--time", &at(1)]);
+        }
+    }
+    let before = owner.json(["snapshots"]);
+    let keys: Vec<_> = before[..2].iter().map(|one| one["added_with"]["key"].clone()).collect();
+    let words = ["--keep-daily", "3", "--keep-weekly", "1", "--undo-days", "0", "--trust-clock"];
+    let run = owner.run([&["prune"][..], &words].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    for key in &keys {
+        assert_eq!(times_of(&owner, key), ["02", "03", "04"], "{}", run.text());
+    }
+    for host in ["desk", "server"] {
+        let met = format!("varve: {host}:docs has snapshots of several keys in 4 periods (daily): ");
+        assert_eq!(run.stderr.matches(&met).count(), 1, "{}", run.stderr);
+    }
+    let chosen = owner.run(["ls", "desk:docs"]).stderr;
+    assert!(chosen.contains("docs is taken from desk:"), "{chosen}");
+    assert!(run.stderr.contains("full keys") && !run.stderr.contains("backdated"), "{}", run.stderr);
+    assert!(owner.json(["snapshots"]).iter().all(|one| one["backdated"] == json!(false)));
+}
+
+/// The intruder has the key of the machine itself.
+#[test]
+fn backdated_nights_push_no_true_one_out() {
+    let Shared { owner, web, .. } = shared();
+    let (docs, junk) = (folder(&owner, "docs"), folder(&owner, "junk"));
+    let take = |of: &Sandbox, folder: &Path, time: &str| {
+        snapshot(of, "server", folder, &["--name", "docs", "--time", time]);
+    };
+    (1..=4).for_each(|day| take(&web, &docs, &format!("2026-05-0{day}T20:00")));
+    (1..=3).for_each(|day| take(&web, &junk, &format!("2026-05-0{day}T23:59:59")));
+    // An import by a full key is not backdated, whatever its time is.
+    take(&owner, &docs, "2026-05-05T20:00");
+    take(&owner, &docs, "2026-04-01T20:00");
+    let backdated = || -> Vec<String> {
+        let all = owner.json(["snapshots"]);
+        all.iter()
+            .filter(|one| one["backdated"] == json!(true))
+            .map(|one| one["source"].to_string())
+            .collect()
+    };
+    assert!(backdated().len() == 3 && backdated().iter().all(|source| source.contains("junk")));
+    assert_eq!(owner.ok(["snapshots"]).matches("[backdated]").count(), 3);
+    let run = owner.run(["forget", "--keep-daily", "3", "--trust-clock"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("varve: server:docs: 3 snapshots are backdated: "), "{}", run.stderr);
+    assert_eq!(run.text().matches(": backdated; keep_daily = 3").count(), 3, "{}", run.text());
+    let left = owner.json(["snapshots"]);
+    let of_web = left.iter().filter(|one| one["added_with"]["role"] == "write-only");
+    let (false_nights, true_nights): (Vec<_>, Vec<_>) =
+        of_web.partition(|one| one["backdated"] == json!(true));
+    assert_eq!((false_nights.len(), true_nights.len()), (3, 3), "each by itself");
+    owner.ok(["prune", "--keep-last", "1", "--undo-days", "0", "--trust-clock"]);
+    assert_eq!(backdated().len(), 1);
+}
+
 /// Keys from before origins were recorded go on to work, and each claim of theirs is that of some
 /// early write-only key.
 #[test]

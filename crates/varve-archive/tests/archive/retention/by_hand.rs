@@ -1,7 +1,10 @@
 //! Verdicts that were worked out by hand: protections, clocks that change, groups, reasons to drop,
 //! and the rules of Proxmox Backup Server.
 
-use varve_archive::retention::{ContentKind, Dated, DropReason, KeptBy, Verdict, judge};
+use varve_archive::retention::{
+    ContentKind, Dated, DropReason, KeptBy, RetentionPeriod, Verdict, judge, meeting_keys,
+};
+use varve_store::{Origin, Role};
 use varve_world::Timestamp;
 
 use super::{HOUR, LATE, at, dated, kept, number_of, policy, reasons, series};
@@ -288,4 +291,26 @@ fn proxmox_does_not_count_protected_snapshots() {
         assert_eq!(kept(&snapshots, &rules, LATE), [1, 2, 3]);
     }
     assert_eq!(kept(&snapshots, &policy("keep_daily = 1"), LATE), [2, 3]);
+}
+
+#[test]
+fn keys_that_meet_in_a_period_are_named() {
+    let key = |key| Some(Origin::new(Role::WriteOnly, key));
+    let times = ["2024-05-01T20:00Z", "2024-05-02T20:00Z", "2024-05-02T20:01Z", "2024-05-03T20:00Z"];
+    let mut snapshots: Vec<_> =
+        times.iter().enumerate().map(|(number, time)| dated(number, at(time))).collect();
+    let rules = policy("keep_daily = 2\nkeep_yearly = 1");
+    assert_eq!(meeting_keys(&snapshots, &rules, LATE), []);
+    // A key that takes over a series meets nobody.
+    (2..4).for_each(|number| snapshots[number].lesser_key = key("web"));
+    snapshots[2].time = at("2024-05-03T19:00Z");
+    assert_eq!(meeting_keys(&snapshots, &rules, LATE), []);
+    snapshots[2].time = at("2024-05-02T20:01Z");
+    let met = meeting_keys(&snapshots, &rules, LATE);
+    assert_eq!((met.len(), met[0].period, met[0].period_count), (1, RetentionPeriod::Daily, 1));
+    assert_eq!(met[0].keys, [None, key("web")].into());
+    // What is marked as backdated, or is dated after now, is named elsewhere.
+    assert_eq!(meeting_keys(&snapshots, &rules, at("2024-05-02T20:00Z")), []);
+    snapshots[2].is_backdated = true;
+    assert_eq!(meeting_keys(&snapshots, &rules, LATE), []);
 }

@@ -33,6 +33,8 @@ fn dated(number: usize, time: Timestamp) -> Dated {
         holds: Vec::new(),
         keep_until: None,
         has_gaps: false,
+        lesser_key: None,
+        is_backdated: false,
     }
 }
 

@@ -9,6 +9,7 @@ use proptest::sample::{select, subsequence};
 use varve_archive::retention::{
     ContentKind, CountLike, Dated, DropReason, KeptBy, RetentionRule, Verdict, judge,
 };
+use varve_store::{Origin, Role};
 use varve_world::Timestamp;
 
 use super::{HOUR, at, dated, number_of, policy};
@@ -30,18 +31,24 @@ pub(super) fn times() -> impl Strategy<Value = Timestamp> {
 fn snapshots() -> impl Strategy<Value = Vec<Dated>> {
     let tags = subsequence(vec!["a=1", "b=2"], 0..=2);
     let rarely = || proptest::bool::weighted(0.05);
-    let one = (times(), select(vec!["h", "i"]), any::<bool>(), tags, rarely(), rarely());
+    let key = select(vec![None, None, Some("a"), Some("b")]);
+    let origin = (key, proptest::bool::weighted(0.2));
+    let one = (times(), select(vec!["h", "i"]), any::<bool>(), tags, (rarely(), rarely()), origin);
     proptest::collection::vec(one, 0..24).prop_map(|all| {
-        let made =
-            all.into_iter().enumerate().map(|(number, (time, host, is_image, tags, held, until))| Dated {
+        let made = all.into_iter().enumerate().map(|(number, one)| {
+            let (time, host, is_image, tags, (held, until), (key, is_backdated)) = one;
+            Dated {
                 host: host.into(),
                 kind: if is_image { ContentKind::Image } else { ContentKind::Folder },
                 tags: tags.into_iter().map(str::to_owned).collect(),
                 holds: if held { vec!["hold".into()] } else { Vec::new() },
                 keep_until: until.then_some(Timestamp(time.0 + 5000 * HOUR)),
                 has_gaps: false,
+                lesser_key: key.map(|key| Origin::new(Role::WriteOnly, key)),
+                is_backdated,
                 ..dated(number, time)
-            });
+            }
+        });
         made.collect()
     })
 }
@@ -181,6 +188,28 @@ proptest! {
         for (snapshot, verdict) in shuffled.iter().zip(judge(&shuffled, &rules, now)) {
             prop_assert_eq!(&in_order[number_of(snapshot.id)], &verdict);
         }
+    }
+
+    /// Whoever holds a lesser key claims any host, name, kind, tags and time. None of that changes a
+    /// verdict on the snapshots of another key. What it adds to its own series in the past changes
+    /// none on what was there.
+    #[test]
+    fn a_claim_displaces_nothing_of_another_key_and_nothing_that_was_there(
+        snapshots in snapshots(), claims in snapshots(), is_intruder in any::<bool>(),
+        rules in rules(), rest in rest(), way in ways(), now in times(),
+    ) {
+        let rules = policy(&text(&rules, &(rest + &way)));
+        let honest: Vec<_> =
+            snapshots.into_iter().filter(|one| is_intruder || !one.is_backdated).collect();
+        let claimed = claims.into_iter().enumerate().map(|(number, claim)| Dated {
+            id: dated(100 + number, claim.time).id,
+            lesser_key: if is_intruder { Some(Origin::new(Role::WriteOnly, "intruder")) } else { claim.lesser_key },
+            is_backdated: !is_intruder || claim.is_backdated,
+            ..claim
+        });
+        let all: Vec<_> = honest.iter().cloned().chain(claimed).collect();
+        let (alone, among) = (judge(&honest, &rules, now), judge(&all, &rules, now));
+        prop_assert_eq!(&among[..honest.len()], alone);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use varve_archive::retention::{Dated, RetentionPolicy, Verdict, judge};
+use varve_archive::retention::{Dated, MeetingKeys, RetentionPolicy, Verdict, judge, meeting_keys};
 use varve_archive::{
     Archive, ForgetError, ForgetPlan, NightsOfWork, Protection, Snapshot, SnapshotId, SpaceNeeds, TimeLeap,
 };
@@ -15,7 +15,7 @@ use varve_world::Timestamp;
 use super::hold::named;
 use crate::arguments::ForgetArgs;
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
-use crate::command::looking::snapshot_list::{forgotten_text, short_id};
+use crate::command::looking::snapshot_list::{forgotten_text, key_json, key_text, short_id};
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
@@ -64,6 +64,9 @@ pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome>
         None if args.snapshots.is_empty() => by_conditions(invocation, args, &archive, now),
         None => by_name(invocation, args, &archive)?,
     };
+    if let Some(policy) = &policy {
+        warn_of_claims(&verdicts, policy, now);
+    }
     let forgets = let_go(&verdicts);
     let plan = match args.dry_run {
         true => plan(args, &archive, &forgets, now),
@@ -192,6 +195,8 @@ pub(super) fn by_policy(
             Verdict::Keep(kept_by) => kept_by.iter().map(ToString::to_string).collect(),
             Verdict::Drop(reason) => vec![reason.to_string()],
         };
+        let backdated = snapshot.is_backdated().then(|| "backdated".to_owned());
+        let reasons = backdated.into_iter().chain::<Vec<_>>(reasons).collect();
         ForgetVerdict { snapshot: (*snapshot).clone(), is_kept, reasons }
     };
     Ok(verdicts.map(verdict).collect())
@@ -242,6 +247,32 @@ pub(in crate::command) fn leap_text(leap: TimeLeap) -> String {
 fn dated(snapshot: &Snapshot) -> Dated {
     let holds = snapshot.holds.iter().map(|hold| hold.label.clone()).collect();
     Dated::of(snapshot, holds, snapshot.keep_until)
+}
+
+/// Warns of snapshots that may be in the name of another machine, or in the past, on purpose.
+pub(super) fn warn_of_claims(verdicts: &[ForgetVerdict], policy: &RetentionPolicy, now: Timestamp) {
+    let judged: Vec<_> = verdicts.iter().map(|verdict| dated(&verdict.snapshot)).collect();
+    for MeetingKeys { host, name, keys, period, period_count } in meeting_keys(&judged, policy, now) {
+        let series = format!("{}:{}", show::name(host.as_bytes()), show::name(name.as_bytes()));
+        let keys: Vec<_> = keys.iter().map(|key| key.as_ref().map_or("full keys".into(), key_text)).collect();
+        let (period, many) = (period.word(), show::count(period_count as u64, "period"));
+        remark!(
+            "varve: {series} has snapshots of several keys in {many} ({period}): {}; the rules apply to each by itself, and none takes another's place; `varve snapshots -v` shows the keys",
+            keys.join(", ")
+        );
+    }
+    let mut backdated = BTreeMap::<_, u64>::new();
+    for snapshot in judged.iter().filter(|snapshot| snapshot.is_backdated) {
+        *backdated.entry((&snapshot.host, &snapshot.name)).or_default() += 1;
+    }
+    for ((host, name), count) in backdated {
+        remark!(
+            "varve: {}:{}: {} backdated: added after a later one, by a key that is not full; the rules apply to them by themselves, and none takes the place of another",
+            show::name(host.as_bytes()),
+            show::name(name.as_bytes()),
+            if count == 1 { "1 snapshot is".to_owned() } else { format!("{count} snapshots are") }
+        );
+    }
 }
 
 /// Adds the times to the error for protected snapshots.
@@ -307,8 +338,11 @@ fn print_sum(invocation: &Invocation, args: &ForgetArgs, verb: &str, plan: &Forg
 fn as_json(args: &ForgetArgs, snapshot: &Snapshot, verdict: &str) -> Value {
     json!({
         "id": snapshot.id.to_string(),
+        "host": snapshot.host,
         "name": snapshot.name,
         "time": moment::rfc3339(snapshot.time),
+        "added_with": snapshot.added_with().map(key_json),
+        "backdated": snapshot.is_backdated(),
         "verdict": verdict,
         "dry_run": args.dry_run,
     })

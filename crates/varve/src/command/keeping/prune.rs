@@ -26,6 +26,7 @@ pub fn run(invocation: &Invocation, args: &PruneArgs) -> Result<CommandOutcome> 
     archive.store().role().require(Permission::Destroy)?;
     let now = archive.store().world().clock.now();
     let verdicts = forget::by_policy(invocation, &forget_args, &archive, &policy, now)?;
+    forget::warn_of_claims(&verdicts, &policy, now);
     let planned = forget::plan(&forget_args, &archive, &forget::let_go(&verdicts), now)?;
     let verb = if args.dry_run { "would forget" } else { "will forget" };
     forget::print_verdicts(invocation, &forget_args, verb, &planned, &verdicts);
