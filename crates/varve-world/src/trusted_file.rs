@@ -57,8 +57,8 @@ pub enum DistrustError {
     Foreign { path: String, owner: u32, user: u32 },
 }
 
-/// Requires that nobody but root, this user, or the owner of a secret has written the file, and that
-/// nobody else may read a secret. Terminals and other devices are believed.
+/// Requires that nobody but root, this user, or the owner of a secret has written the file, and
+/// that nobody else may read a secret. Terminals and other devices are believed.
 ///
 /// # Errors
 /// [`DistrustError`], with the remedy.
@@ -82,8 +82,8 @@ pub fn open_trusted(path: &Path, file_use: FileUse) -> io::Result<File> {
     Ok(file)
 }
 
-/// Requires that a program is to be believed, at the place where the system finds it. A program that
-/// does not exist is left to its start.
+/// Requires that a program is to be believed, at the place where the system finds it. A program
+/// that does not exist is left to its start.
 ///
 /// # Errors
 /// [`DistrustError`], with the remedy.

@@ -212,7 +212,15 @@ fn a_file_that_is_never_read_breaks_the_promise_of_its_source() {
     let sandbox = home("[promise]\nsnapshot-within = \"30h\"\n");
     fs::write(sandbox.path("home/locked"), "x").unwrap();
     fs::write(sandbox.path("home/open"), "x").unwrap();
+    for folder in ["run-state", "cache", "state"] {
+        fs::create_dir(sandbox.path(folder)).unwrap();
+    }
     tool("chown", ["-R", "65534:65534", sandbox.path("").to_str().unwrap()]);
+    // Both users believe a configuration of root.
+    for (path, mode) in [("", 0o755), ("varve.toml", 0o644)] {
+        std::os::unix::fs::chown(sandbox.path(path), Some(0), Some(0)).unwrap();
+        fs::set_permissions(sandbox.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
     let locked = sandbox.path("home/locked");
     std::os::unix::fs::chown(&locked, Some(0), Some(0)).unwrap();
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o600)).unwrap();

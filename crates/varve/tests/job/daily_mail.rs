@@ -1,6 +1,5 @@
 //! Mail of daily work: over TLS with real certificates, and the report of each week.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::daily::{HOME, configure, daily_ok, home};
 use crate::daily_sinks::{MailSink, MailTls};
 use crate::moved_clock::MovedClock;
-use crate::sandbox::{Run, Sandbox, has};
+use crate::sandbox::{Run, Sandbox, has, write_secret};
 
 const DAY: i64 = 86_400;
 
@@ -42,7 +41,7 @@ fn a_mail_is_sent_over_tls_with_its_password() {
     let sandbox = home("");
     let (authority, config) = certificate(&sandbox);
     let open = move |stream| StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
-    fs::write(sandbox.path("password"), "hunter2\n").unwrap();
+    write_secret(&sandbox.path("password"), b"hunter2\n");
     let test = |url: &str, trusted: &str| {
         let mail = format!(
             "[notify]\nmail = {{ to = [\"ops@example.org\"], from = \"varve@example.org\", server = \"{url}\", \
