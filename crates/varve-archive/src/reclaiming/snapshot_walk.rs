@@ -45,7 +45,7 @@ pub(crate) struct SnapshotWalk<'a, V> {
 }
 
 /// A folder whose list is being read.
-struct OpenFolder<K> {
+struct FolderToLeave<K> {
     /// Its encoded entry.
     entry: Vec<u8>,
     known: K,
@@ -127,13 +127,13 @@ impl<'a, V: WalkVisitor> SnapshotWalk<'a, V> {
         &mut self,
         above: V::Known,
         root: &Node,
-        open: &mut FolderStack<'a, OpenFolder<V::Known>>,
+        open: &mut FolderStack<'a, FolderToLeave<V::Known>>,
     ) -> Result<(), MarkTreeError> {
         self.enter(above, root, open)?;
         while let Some(step) = open.next() {
             let node = match step {
                 FolderStep::Node(node) => node?,
-                FolderStep::Left(OpenFolder { entry, .. }) => {
+                FolderStep::Left(FolderToLeave { entry, .. }) => {
                     self.walk.visitor().leave(TreePart::Folder(&entry));
                     continue;
                 }
@@ -153,7 +153,7 @@ impl<'a, V: WalkVisitor> SnapshotWalk<'a, V> {
         &mut self,
         above: V::Known,
         folder: &Node,
-        open: &mut FolderStack<'a, OpenFolder<V::Known>>,
+        open: &mut FolderStack<'a, FolderToLeave<V::Known>>,
     ) -> Result<(), MarkTreeError> {
         let Some(content) = folder.content else { return Ok(()) };
         let entry = content.encode();
@@ -165,6 +165,6 @@ impl<'a, V: WalkVisitor> SnapshotWalk<'a, V> {
         let known = self.walk.visitor().enter(TreePart::Folder(&entry));
         self.tree(known, &content)?;
         let list = NodeList::new(self.walk.blocks(), folder);
-        Ok(open.enter(list, OpenFolder { entry, known })?)
+        Ok(open.enter(list, FolderToLeave { entry, known })?)
     }
 }

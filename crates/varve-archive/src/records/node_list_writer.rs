@@ -1,5 +1,5 @@
-//! Writes the nodes of a folder. Refuses what a reader of the list would refuse: one such node would
-//! hide all nodes behind it.
+//! Writes the nodes of a folder. Refuses the nodes that a reader of the list would refuse: one of
+//! them would hide all nodes behind it.
 
 use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting, Entry};

@@ -412,7 +412,8 @@ impl<R: Read> TarEntries<R> {
         Ok(())
     }
 
-    /// The data of an entry that extends the next one. `None` if it is too long, and is passed over.
+    /// The data of an entry that extends the next one. `None` if it is too long, and is passed
+    /// over.
     fn extension(&mut self, size: u64) -> Result<Option<Vec<u8>>, TarError> {
         if size > EXTENSION_BYTES_MAX {
             let left = self.length.map(|length| length.saturating_sub(self.offset));

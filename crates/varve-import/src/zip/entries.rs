@@ -91,8 +91,8 @@ impl ZipItem {
     }
 }
 
-/// The path of an entry in UTF-8, or in the bytes of a system of Unix. Returns true if it was in the
-/// code page of DOS: the format says so for names that are not marked as UTF-8, and Windows
+/// The path of an entry in UTF-8, or in the bytes of a system of Unix. Returns true if it was in
+/// the code page of DOS: the format says so for names that are not marked as UTF-8, and Windows
 /// Explorer writes them. Many programs write UTF-8 without the mark.
 fn path(record: &ZipFileHeaderRecord<'_>, system: u32) -> (Vec<u8>, bool) {
     let bytes = record.file_path().as_bytes();

@@ -262,7 +262,8 @@ impl<'a> ArchiveWalker<'a> {
         records
     }
 
-    /// Checks a file inside a folder. Returns the lists of a folder inside it, which is checked next.
+    /// Checks a file inside a folder. Returns the lists of a folder inside it, which is checked
+    /// next.
     fn below(
         &mut self,
         path: &[u8],
