@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustls::ServerConnection;
@@ -50,6 +50,29 @@ pub(super) struct ClientSocket {
     /// Serialises sending. Taken before `tls`.
     sending: Mutex<()>,
     tls: OnceLock<Mutex<ServerConnection>>,
+    activity: Mutex<ClientActivity>,
+}
+
+/// The latest activity of a client.
+#[derive(Debug, Clone, Copy)]
+struct ClientActivity {
+    /// False until the first request.
+    has_asked: bool,
+    /// The time of the latest request, or of the connection.
+    at: Instant,
+}
+
+/// The silence of a client. The greatest gives way first: clients without any request before all
+/// others, and the longer silence before the shorter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Silence {
+    is_without_request: bool,
+    pub(super) time: Duration,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a socket's clock is the real one")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// Exclusive access for sending.
@@ -70,7 +93,21 @@ impl ClientSocket {
             inner.set_nonblocking(false)?;
             inner.set_write_timeout(Some(send_timeout))?;
         });
-        Ok(Self { socket, sending: Mutex::new(()), tls: OnceLock::new() })
+        let activity = Mutex::new(ClientActivity { has_asked: false, at: now() });
+        Ok(Self { socket, sending: Mutex::new(()), tls: OnceLock::new(), activity })
+    }
+
+    /// Notes that the client has sent a request.
+    pub(super) fn note_request(&self) {
+        *self.activity.lock() = ClientActivity { has_asked: true, at: now() };
+    }
+
+    /// Returns the silence of a client that gives way to a new one: at once until its first
+    /// request, and later after a silence of `silence_max`.
+    pub(super) fn silence(&self, silence_max: Duration) -> Option<Silence> {
+        let ClientActivity { has_asked, at } = *self.activity.lock();
+        let time = now().saturating_duration_since(at);
+        (!has_asked || time >= silence_max).then_some(Silence { is_without_request: !has_asked, time })
     }
 
     /// Sets the time limit of a single wait for bytes.

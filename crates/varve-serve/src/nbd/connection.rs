@@ -283,6 +283,7 @@ impl IncomingRequests {
             if request.command == NbdCommand::Disconnect {
                 return Ok(false);
             }
+            line.note_request();
             self.waiting.push_back(request);
         }
         if !is_open && self.requests.is_partial() {

@@ -9,8 +9,12 @@ use crate::tls::TlsIdentity;
 pub struct NbdSettings {
     /// If set, TLS is mandatory.
     pub tls: Option<TlsIdentity>,
-    /// The maximum number of clients. Further clients are refused.
+    /// The maximum number of clients. A further one takes the place of a silent one, and is refused
+    /// if there is none.
     pub connections_max: usize,
+    /// A client is silent if it has sent no request for this long, or none at all. A guest that
+    /// sleeps is silent, too.
+    pub silence_max: Duration,
     /// The requests of one client that are executed concurrently.
     pub workers_per_connection: usize,
     /// Time limit for the negotiation.
@@ -28,6 +32,7 @@ impl Default for NbdSettings {
         Self {
             tls: None,
             connections_max: 64,
+            silence_max: Duration::from_secs(3600),
             workers_per_connection: 4,
             handshake_timeout: Duration::from_secs(30),
             partial_timeout: Duration::from_secs(30),

@@ -69,6 +69,22 @@ struct OpenSockets {
     next: u64,
 }
 
+impl OpenSockets {
+    /// Ends a silent client. Returns false if none is silent.
+    fn end_silent(&mut self, settings: &NbdSettings) -> bool {
+        let silences = self.open.iter();
+        let silences =
+            silences.filter_map(|(number, line)| Some((line.silence(settings.silence_max)?, *number)));
+        let Some((silence, number)) = silences.max() else { return false };
+        if let Some(line) = self.open.remove(&number) {
+            let silent_s = silence.time.as_secs();
+            tracing::warn!(number, silent_s, "a silent client was disconnected, because another one came");
+            line.close();
+        }
+        true
+    }
+}
+
 impl NbdServer {
     /// Listens, and serves clients until it is dropped or drained.
     ///
@@ -188,7 +204,7 @@ fn welcome(socket: PlainSocket, shared: &Arc<NbdServerShared>) {
     };
     let number = {
         let mut lines = shared.lines.lock();
-        if lines.open.len() >= shared.settings.connections_max {
+        if lines.open.len() >= shared.settings.connections_max && !lines.end_silent(&shared.settings) {
             return tracing::warn!("a client was refused: {} are connected already", lines.open.len());
         }
         lines.next += 1;

@@ -152,6 +152,33 @@ fn put_together(range: &Range<usize>, chunks: &[ReplyChunk]) -> Vec<u8> {
 }
 
 #[test]
+fn silent_clients_give_way_to_new_ones() {
+    let settings = || NbdSettings { connections_max: 2, ..NbdSettings::default() };
+    let read = || vec![NbdCommand::Read { offset: 0, length: 512 }];
+    let is_closed = |mut socket: UnixStream| {
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.read_to_end(&mut Vec::new()).is_ok()
+    };
+    let sandbox = serve(Sample::new(), settings());
+    // One says nothing at all, and one nothing after the negotiation.
+    let (mute, quiet) = (sandbox.connect(), sandbox.client());
+    let (mut first, mut second) = (sandbox.client(), sandbox.client());
+    assert_eq!((first.ask(read()).len(), second.ask(read()).len()), (1, 1));
+    assert!(is_closed(mute) && is_closed(quiet.socket));
+    // Clients that have asked something stay: they may be guests that sleep.
+    assert!(is_closed(sandbox.connect()), "a third one is refused");
+    assert_eq!((first.ask(read()).len(), second.ask(read()).len()), (1, 1));
+    // After a long silence they give way, the one with the longest first.
+    let sandbox = serve(Sample::new(), NbdSettings { silence_max: Duration::ZERO, ..settings() });
+    let (mut first, mut second) = (sandbox.client(), sandbox.client());
+    assert_eq!((first.ask(read()).len(), second.ask(read()).len()), (1, 1));
+    assert_eq!(first.ask(read()).len(), 1);
+    assert_eq!(sandbox.client().ask(read()).len(), 1);
+    assert!(is_closed(second.socket));
+    assert_eq!(first.ask(read()).len(), 1);
+}
+
+#[test]
 fn many_requests_at_once_are_each_answered_right() {
     let sample = Sample::new();
     let sandbox = serve(sample.clone(), NbdSettings::default());

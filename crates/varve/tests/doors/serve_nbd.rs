@@ -344,19 +344,21 @@ fn who_says_nothing_keeps_nobody_from_ending() {
     let (sandbox, _, _) = two_nights();
     let server = Server::unix(&sandbox, &["--nbd-clients", "2"]);
     let connect = || UnixStream::connect(sandbox.path("nbd")).unwrap();
-    let mut silent = [connect(), connect()];
     let mut greeting = [0; 18];
-    for client in &mut silent {
+    let mut greeted = || {
+        let mut client = connect();
+        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         client.read_exact(&mut greeting).unwrap();
         assert_eq!(&greeting[..8], b"NBDMAGIC");
-    }
-    let mut third = connect();
-    third.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    assert_eq!(third.read(&mut greeting).unwrap(), 0, "two are enough");
+        client
+    };
+    let (mut first, second) = (greeted(), greeted());
+    // Two are enough: the one that has been silent for longest gives way to a third.
+    let mut silent = [second, greeted()];
+    assert_eq!(first.read(&mut [0; 18]).unwrap_or(0), 0);
     // The server closes the connection of a client that breaks the protocol.
     silent[0].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    silent[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    assert_eq!(silent[0].read(&mut greeting).unwrap_or(0), 0);
+    assert_eq!(silent[0].read(&mut [0; 18]).unwrap_or(0), 0);
     server.end();
 }
 
