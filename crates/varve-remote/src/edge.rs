@@ -2,8 +2,10 @@
 //! program.
 
 use std::io;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{Either, select};
 use varve_world::{Random, RealRandom};
 
 use crate::retry::attempt_error::AttemptError;
@@ -29,38 +31,63 @@ pub(crate) fn draw() -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+/// The interval at which a call or a pause looks whether its caller still waits.
+pub(crate) const LOOKED_EVERY: Duration = Duration::from_millis(100);
+
+/// A call may go on for this long after its caller was told to end. Most calls are done by then,
+/// and leave nothing unfinished at the server.
+const GRACE: Duration = Duration::from_secs(3);
+
 /// The runtime for the asynchronous libraries of one target. It has threads of its own, which end
 /// with it.
-pub(crate) struct Runtime(Option<tokio::runtime::Runtime>);
+pub(crate) struct Runtime {
+    runtime: Option<tokio::runtime::Runtime>,
+    /// Returns true if the caller no longer waits for answers.
+    is_over: Option<fn() -> bool>,
+}
 
 impl Runtime {
-    pub fn new() -> io::Result<Self> {
+    pub fn new(is_over: Option<fn() -> bool>) -> io::Result<Self> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(2).thread_name("varve-remote").enable_all();
-        builder.build().map(|runtime| Self(Some(runtime)))
+        Ok(Self { runtime: Some(builder.build()?), is_over })
     }
 
-    /// Runs `future` to completion, or for at most `time`. Refuses to run on a thread of an
-    /// asynchronous runtime, which must not block.
+    /// Runs `future` to completion, for at most `time`, or until shortly after the caller was told
+    /// to end. Refuses to run on a thread of an asynchronous runtime, which must not block.
     pub fn wait<T>(
         &self,
         time: Duration,
         future: impl Future<Output = Result<T, AttemptError>>,
     ) -> Result<T, AttemptError> {
-        let runtime = self.0.as_ref().expect("a runtime is taken away only when it is dropped");
+        let runtime = self.runtime.as_ref().expect("a runtime is taken away only when it is dropped");
         if tokio::runtime::Handle::try_current().is_ok() {
             let text = "a target blocks until its answer comes, and cannot be used on a thread of an asynchronous runtime: use `spawn_blocking`";
             return Err(AttemptError::refused(text));
         }
-        let timed = async { tokio::time::timeout(time, future).await };
-        runtime.block_on(timed).unwrap_or_else(|_| Err(timed_out(time)))
+        runtime.block_on(async {
+            let (timed, over) = (pin!(tokio::time::timeout(time, future)), pin!(self.over()));
+            match select(timed, over).await {
+                Either::Left((outcome, _)) => outcome.unwrap_or_else(|_| Err(timed_out(time))),
+                Either::Right(_) => Err(AttemptError::passing("interrupted")),
+            }
+        })
+    }
+
+    /// Waits until the caller has been told to end for the time of [`GRACE`].
+    async fn over(&self) {
+        let Some(is_over) = self.is_over else { return std::future::pending().await };
+        while !is_over() {
+            tokio::time::sleep(LOOKED_EVERY).await;
+        }
+        tokio::time::sleep(GRACE).await;
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
         // Connections may hang, so the shutdown does not wait for them.
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
@@ -77,10 +104,21 @@ mod tests {
 
     #[test]
     fn a_thread_that_must_not_wait_is_told_so() {
-        let ours = Runtime::new().unwrap();
+        let ours = Runtime::new(None).unwrap();
         let theirs = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let refused = theirs.block_on(async { ours.wait(Duration::from_secs(1), async { Ok(()) }) });
         assert!(matches!(refused, Err(AttemptError::Refused(_))), "{refused:?}");
         assert!(ours.wait(Duration::from_secs(1), async { Ok(()) }).is_ok());
+    }
+
+    #[test]
+    fn a_call_ends_when_nobody_waits_for_it() {
+        let over = Runtime::new(Some(|| true)).unwrap();
+        assert_eq!(over.wait(Duration::from_secs(60), async { Ok(7) }).unwrap(), 7, "it is soon done");
+        let begun = now();
+        let ended = over.wait(Duration::from_secs(60), std::future::pending::<Result<(), _>>());
+        let Err(AttemptError::Passing(error, None)) = ended else { panic!("{ended:?}") };
+        assert_eq!(error.to_string(), "interrupted");
+        assert!(begun.elapsed() < Duration::from_secs(30));
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod connect;
 pub mod exchange;
+pub mod least_rate;
 pub mod own_network;
 pub mod plain_receiver;
 pub mod xml;

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::edge::{self, Runtime};
+use crate::http::least_rate::LeastRate;
 use crate::http::own_network::{PublicResolver, refuse_own_address};
 use crate::http::plain_receiver::{PACED_BYTES, PlainBody, PlainConnections, USER_AGENT, has_proxy};
 use crate::http::xml;
@@ -29,6 +30,9 @@ use crate::{OpenOptions, Pace, RetryPolicy, TakePiece, tls};
 /// The longest answer other than an object. A page of a bucket's listing has half a megabyte. A
 /// collection is listed in one answer; this many bytes list some hundred thousand members.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The time limit of a listing.
+const LISTING_TIME_MAX: Duration = Duration::from_secs(2 * 3600);
 
 /// The bytes that are read of an error answer.
 const ERROR_BYTES_MAX: usize = 64 << 10;
@@ -127,7 +131,7 @@ impl Http {
         let plain =
             if is_encrypted { None } else { PlainConnections::new(patience.silence_max, public_only) };
         let (spare, ignores_ranges, sends_whole, multiplexes) = Default::default();
-        let runtime = Runtime::new()?;
+        let runtime = Runtime::new(options.is_over)?;
         Ok(Self {
             runtime,
             client,
@@ -151,6 +155,20 @@ impl Http {
         self.runtime.wait(self.patience.time_for(bytes), future)
     }
 
+    /// Runs a listing. Each answer has its own time-out. A listing that is still incomplete at the
+    /// end of the time limit is not begun again.
+    pub fn wait_for_listing<T>(
+        &self,
+        future: impl Future<Output = Result<T, AttemptError>>,
+    ) -> Result<T, AttemptError> {
+        match self.runtime.wait(LISTING_TIME_MAX, future) {
+            Err(AttemptError::Passing(error, _)) if error.kind() == io::ErrorKind::TimedOut => {
+                Err(AttemptError::refused(format!("the listing is endless: {error}")))
+            }
+            listed => listed,
+        }
+    }
+
     /// Sets the body of a request.
     pub fn fill(&self, request: &mut Request, contents: Bytes) {
         request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(contents.len()));
@@ -168,11 +186,26 @@ impl Http {
 
     /// Does the same for a successful answer of at most `bytes_max` bytes.
     pub async fn send_within(&self, request: Request, bytes_max: usize) -> Result<HttpAnswer, AttemptError> {
-        let response = self.client.execute(request).await.map_err(of_client)?;
+        self.send_at_rate(request, bytes_max, LeastRate::new(&self.patience)).await
+    }
+
+    /// Sends a request to which the server answers while it works on this many bytes. Until the end
+    /// of the work, some servers send a space now and then.
+    pub async fn send_for_work(&self, request: Request, bytes: u64) -> Result<HttpAnswer, AttemptError> {
+        self.send_at_rate(request, ANSWER_BYTES_MAX, LeastRate::after_work(&self.patience, bytes)).await
+    }
+
+    async fn send_at_rate(
+        &self,
+        request: Request,
+        bytes_max: usize,
+        rate: LeastRate,
+    ) -> Result<HttpAnswer, AttemptError> {
+        let response = execute(&self.client, request, &self.patience).await?;
         note_version(&response, &self.multiplexes);
         let (status, headers) = (response.status(), response.headers().clone());
         let limit = if status.is_success() { bytes_max } else { ERROR_BYTES_MAX };
-        let body = collect(response, limit, self.patience).await;
+        let body = collect(response, limit, rate).await;
         // The body of an error answer may be missing; the status is enough.
         let body = if status.is_success() { body? } else { body.unwrap_or_default() };
         Ok(HttpAnswer { status, headers, body })
@@ -190,12 +223,12 @@ impl Http {
 
     /// Sends a request for a range, whose header is set, and returns exactly that range.
     pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, AttemptError> {
-        let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
+        let (client, spare) = (self.client.clone(), Arc::clone(&self.spare));
+        let limits = TransferLimits { patience: self.patience, down: self.down.clone() };
         let (ignores_ranges, multiplexes) = (Arc::clone(&self.ignores_ranges), Arc::clone(&self.multiplexes));
-        let patience = self.patience;
         self.beside(async move {
             let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
-            let mut arriving = IncomingAnswer::begin(&client, request, range, down, patience).await?;
+            let mut arriving = IncomingAnswer::begin(&client, request, range, limits).await?;
             note_version(&arriving.response, &multiplexes);
             ignores_ranges.fetch_or(arriving.is_longer, Ordering::Relaxed);
             let mut buffer = spare.take(wanted.min(ROOM_BYTES_MAX));
@@ -216,15 +249,15 @@ impl Http {
         place: u64,
         take: &mut TakePiece<'_>,
     ) -> Result<(), AttemptError> {
-        let (client, down) = (self.client.clone(), self.down.clone());
+        let client = self.client.clone();
+        let limits = TransferLimits { patience: self.patience, down: self.down.clone() };
         let plain = self.plain.clone().filter(|_| !self.sends_whole.load(Ordering::Relaxed));
         let (ignores_ranges, sends_whole) = (Arc::clone(&self.ignores_ranges), Arc::clone(&self.sends_whole));
-        let (multiplexes, patience) = (Arc::clone(&self.multiplexes), self.patience);
+        let multiplexes = Arc::clone(&self.multiplexes);
         let mut pieces = PieceCutter::new(Arc::clone(&self.spare), place);
         let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
         let coming = self.beside(async move {
-            let coming = IncomingRange::begin(plain.as_ref(), &client, request, range, down, patience);
-            let mut coming = coming.await?;
+            let mut coming = IncomingRange::begin(plain.as_ref(), &client, request, range, limits).await?;
             if let IncomingRange::Library(answer, _) = &coming {
                 note_version(&answer.response, &multiplexes);
                 ignores_ranges.fetch_or(answer.is_longer, Ordering::Relaxed);
@@ -281,10 +314,31 @@ pub(crate) fn range_header(range: &Range<u64>) -> Result<HeaderValue, AttemptErr
     HeaderValue::from_str(&text).map_err(|error| AttemptError::Refused(chain(&error)))
 }
 
+/// The limits of a transfer.
+struct TransferLimits {
+    patience: RetryPolicy,
+    down: Option<Arc<Pace>>,
+}
+
+/// Sends a request, and waits for the head of the answer: as long as the server may need to take
+/// the request, and once more for its silence.
+async fn execute(
+    client: &Client,
+    request: Request,
+    patience: &RetryPolicy,
+) -> Result<Response, AttemptError> {
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let time = patience.time_for(length.and_then(|length| length.parse().ok()).unwrap_or(0));
+    let answered =
+        tokio::time::timeout(time.saturating_add(patience.silence_max), client.execute(request)).await;
+    let late = |_| AttemptError::passing("the server does not answer the request");
+    answered.map_err(late)?.map_err(of_client)
+}
+
 /// A range of an object that is being received in pieces.
 enum IncomingRange {
     /// Received directly from the socket.
-    Plain(PlainBody, Option<Arc<Pace>>),
+    Plain(PlainBody, Option<Arc<Pace>>, LeastRate),
     /// Received through the library, with the rest of its last part.
     Library(IncomingAnswer, Bytes),
 }
@@ -295,22 +349,24 @@ impl IncomingRange {
         client: &Client,
         request: Request,
         range: Range<u64>,
-        down: Option<Arc<Pace>>,
-        patience: RetryPolicy,
+        limits: TransferLimits,
     ) -> Result<Self, AttemptError> {
-        if let Some(plain) = plain
-            && let Some(body) = plain.ask(&request, &range).await?
-        {
-            return Ok(Self::Plain(body, down));
+        if let Some(plain) = plain {
+            // An idle connection may be silent before a new one is made.
+            let time = limits.patience.silence_max.saturating_mul(2);
+            let asked = tokio::time::timeout(time, plain.ask(&request, &range)).await;
+            let late = |_| AttemptError::passing("the server does not answer the request");
+            if let Some(body) = asked.map_err(late)?? {
+                return Ok(Self::Plain(body, limits.down, LeastRate::new(&limits.patience)));
+            }
         }
-        let answer = IncomingAnswer::begin(client, request, range, down, patience).await?;
-        Ok(Self::Library(answer, Bytes::new()))
+        Ok(Self::Library(IncomingAnswer::begin(client, request, range, limits).await?, Bytes::new()))
     }
 
     /// Returns the next full piece, and at the end the incomplete last one; `None` after the end.
     async fn next_piece(&mut self, pieces: &mut PieceCutter) -> Result<Option<Bytes>, AttemptError> {
         let (arriving, part) = match self {
-            Self::Plain(body, down) => return body.next_piece(pieces, down.as_deref()).await,
+            Self::Plain(body, down, rate) => return body.next_piece(pieces, down.as_deref(), rate).await,
             Self::Library(arriving, part) => (arriving, part),
         };
         loop {
@@ -330,6 +386,7 @@ impl IncomingRange {
 /// An answer with a range of an object, as it arrives.
 struct IncomingAnswer {
     response: Response,
+    rate: LeastRate,
     down: Option<Arc<Pace>>,
     /// The bytes before the requested range.
     left_to_skip: u64,
@@ -351,10 +408,10 @@ impl IncomingAnswer {
         client: &Client,
         request: Request,
         range: Range<u64>,
-        down: Option<Arc<Pace>>,
-        patience: RetryPolicy,
+        TransferLimits { patience, down }: TransferLimits,
     ) -> Result<Self, AttemptError> {
-        let response = client.execute(request).await.map_err(of_client)?;
+        let response = execute(client, request, &patience).await?;
+        let rate = LeastRate::new(&patience);
         let is_whole = response.status() == StatusCode::OK;
         let (left_to_skip, whole, is_longer) = match response.status() {
             StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?, false),
@@ -366,7 +423,7 @@ impl IncomingAnswer {
             StatusCode::RANGE_NOT_SATISFIABLE => return Err(AttemptError::Short),
             status => {
                 let headers = response.headers().clone();
-                let body = collect(response, ERROR_BYTES_MAX, patience).await.unwrap_or_default();
+                let body = collect(response, ERROR_BYTES_MAX, rate).await.unwrap_or_default();
                 return Err(HttpAnswer { status, headers, body }.attempt_error());
             }
         };
@@ -376,13 +433,24 @@ impl IncomingAnswer {
         let left = range.end - range.start;
         let ends_with_connection = response.version() < Version::HTTP_2
             && [CONTENT_LENGTH, TRANSFER_ENCODING].iter().all(|name| !response.headers().contains_key(name));
-        Ok(Self { response, down, left_to_skip, left, whole, ends_with_connection, is_whole, is_longer })
+        Ok(Self {
+            response,
+            rate,
+            down,
+            left_to_skip,
+            left,
+            whole,
+            ends_with_connection,
+            is_whole,
+            is_longer,
+        })
     }
 
     /// Returns the next bytes of the requested range; `None` at the end of the range.
     async fn next(&mut self) -> Result<Option<Bytes>, AttemptError> {
         while self.left > 0 {
-            let Some(mut part) = self.response.chunk().await.map_err(of_client)? else {
+            let part = self.rate.wait(self.response.chunk()).await?;
+            let Some(mut part) = part.map_err(of_client)? else {
                 // The answer ended properly but too early. If it contained no length, the object
                 // ends here.
                 return Err(match self.whole {
@@ -390,6 +458,7 @@ impl IncomingAnswer {
                     _ => AttemptError::passing("the answer ended early"),
                 });
             };
+            self.rate.earn(part.len());
             if let Some(pace) = &self.down {
                 tokio::time::sleep(pace.take(part.len())).await;
             }
@@ -495,27 +564,16 @@ fn paced(contents: Bytes, pace: Arc<Pace>) -> Body {
     }))
 }
 
-/// Receives the rest of an answer of at most `limit` bytes. Its time-out grows with the bytes that
-/// have come: `limit` may be much larger than the answer, and a byte now and then is no silence.
-async fn collect(mut response: Response, limit: usize, patience: RetryPolicy) -> Result<Bytes, AttemptError> {
-    let begun = edge::now();
+async fn collect(mut response: Response, limit: usize, mut rate: LeastRate) -> Result<Bytes, AttemptError> {
     let mut body = Vec::new();
-    loop {
-        let elapsed = edge::now().saturating_duration_since(begun);
-        let left = patience.time_for(body.len() as u64).saturating_sub(elapsed);
-        let piece = tokio::time::timeout(left, response.chunk()).await.map_err(|_| too_slow(body.len()))?;
-        let Some(piece) = piece.map_err(of_client)? else { break };
+    while let Some(piece) = rate.wait(response.chunk()).await?.map_err(of_client)? {
+        rate.earn(piece.len());
         if body.len() + piece.len() > limit {
             return Err(AttemptError::refused(format!("the server's answer is longer than {limit} bytes")));
         }
         body.extend_from_slice(&piece);
     }
     Ok(body.into())
-}
-
-fn too_slow(come: usize) -> AttemptError {
-    let text = format!("the server sends its answer too slowly: {come} bytes of it have come");
-    AttemptError::Passing(io::Error::new(io::ErrorKind::TimedOut, text), None)
 }
 
 /// Converts an error of the client, from before or during the answer.

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use url::Position;
 
 use crate::http::connect::connect;
+use crate::http::least_rate::LeastRate;
 use crate::retry::attempt_error::AttemptError;
 use crate::transfer::pieces::PieceCutter;
 use crate::{Pace, edge};
@@ -162,12 +163,14 @@ impl PlainBody {
         &mut self,
         pieces: &mut PieceCutter,
         down: Option<&Pace>,
+        rate: &mut LeastRate,
     ) -> Result<Option<Bytes>, AttemptError> {
         while self.left > 0 {
             let room = pieces.room();
             let most = if down.is_some() { PACED_BYTES } else { room.len() };
             let count = room.len().min(most).min(usize::try_from(self.left).unwrap_or(usize::MAX));
-            let count = self.receive(&mut room[..count]).await.map_err(AttemptError::of_io)?;
+            let count = rate.wait(self.receive(&mut room[..count])).await?.map_err(AttemptError::of_io)?;
+            rate.earn(count);
             if count == 0 {
                 return Err(AttemptError::passing("the answer ended early"));
             }
@@ -268,6 +271,7 @@ mod tests {
     use url::Url;
 
     use super::*;
+    use crate::RetryPolicy;
 
     fn head(lines: &str) -> String {
         format!("HTTP/1.1 206 Partial Content\r\n{lines}\r\n\r\n")
@@ -383,8 +387,9 @@ mod tests {
     ) -> Result<Option<Vec<u8>>, AttemptError> {
         let Some(mut body) = connections.ask(request, &(3..8)).await? else { return Ok(None) };
         let mut pieces = PieceCutter::new(Arc::default(), 4096 + 3);
+        let mut rate = LeastRate::new(&RetryPolicy::default());
         let mut come = Vec::new();
-        while let Some(piece) = body.next_piece(&mut pieces, None).await? {
+        while let Some(piece) = body.next_piece(&mut pieces, None, &mut rate).await? {
             come.extend_from_slice(&piece);
         }
         Ok(Some(come))

@@ -1,7 +1,8 @@
 //! Parses the XML of servers: elements with texts, as a stream of steps.
 
-use quick_xml::Reader;
+use quick_xml::errors::{IllFormedError, SyntaxError};
 use quick_xml::events::Event;
+use quick_xml::{Error, Reader};
 
 use crate::retry::attempt_error::AttemptError;
 
@@ -24,7 +25,11 @@ pub(crate) fn walk(
     let mut text = String::new();
     let mut depth = 0_usize;
     loop {
-        match reader.read_event().map_err(malformed)? {
+        let event = reader.read_event().map_err(|error| match is_cut(&error, document) {
+            true => cut_short(error),
+            false => malformed(error),
+        })?;
+        match event {
             Event::Start(tag) => {
                 text.clear();
                 depth += 1;
@@ -57,7 +62,7 @@ pub(crate) fn walk(
                     (None, _) => return Err(malformed("it has an undefined entity")),
                 }
             }
-            Event::Eof if depth > 0 => return Err(malformed("it is cut short")),
+            Event::Eof if depth > 0 => return Err(cut_short("an element is open")),
             Event::Eof => return Ok(()),
             _ => {}
         }
@@ -86,8 +91,25 @@ fn local(name: &[u8]) -> &str {
     name.rsplit_once(':').map_or(name, |(_, local)| local)
 }
 
+/// Reports whether an error comes from the end of the document, and not from something in it.
+fn is_cut(error: &Error, document: &[u8]) -> bool {
+    let last = |wanted: u8| document.iter().rposition(|byte| *byte == wanted);
+    match error {
+        Error::Syntax(SyntaxError::InvalidBangMarkup) => last(b'<') > last(b'>'),
+        Error::Syntax(_) => true,
+        Error::IllFormed(IllFormedError::UnclosedReference) => last(b'&') > last(b'<'),
+        _ => false,
+    }
+}
+
+/// A connection without a length that breaks looks like a complete answer, so a retry may help.
+fn cut_short(what: impl std::fmt::Display) -> AttemptError {
+    AttemptError::passing(format!("the server's XML is cut short: {what}"))
+}
+
+/// The same request would get the same answer.
 fn malformed(what: impl std::fmt::Display) -> AttemptError {
-    AttemptError::passing(format!("the server's XML cannot be read: {what}"))
+    AttemptError::refused(format!("the server's XML cannot be read: {what}"))
 }
 
 #[cfg(test)]
@@ -114,8 +136,17 @@ mod tests {
 
     #[test]
     fn damage_is_an_error() {
-        for document in ["<a><b></a>", "<a>&bomb;</a>", "<a", "<a>", &"<a>".repeat(100)] {
-            assert!(walk(document.as_bytes(), &mut |_| Ok(())).is_err(), "{document}");
+        let walked = |document: &str| walk(document.as_bytes(), &mut |_| Ok(()));
+        for document in
+            ["<a><b></a></b>", "<a>&bomb;</a>", "<a></b>", "<a><!x></a>", "<a>x & y</a>", &"<a>".repeat(100)]
+        {
+            assert!(matches!(walked(document), Err(AttemptError::Refused(_))), "{document}");
+        }
+        let whole = "<a><b>text &amp; <![CDATA[more]]></b><!-- note --><c x='y'/></a>";
+        walked(whole).unwrap();
+        for length in 1..whole.len() {
+            let cut = walked(&whole[..length]);
+            assert!(matches!(cut, Err(AttemptError::Passing(..))), "{}: {cut:?}", &whole[..length]);
         }
     }
 }

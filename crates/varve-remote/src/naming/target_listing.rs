@@ -9,12 +9,21 @@ use crate::{NonObject, NonObjectKind, Object, Survey};
 /// megabytes of memory at worst, and stand for two petabytes in arenas of half a gigabyte.
 const ENTRY_COUNT_MAX: usize = 4_000_000;
 
+/// The most folders of a listing. Each costs a request. They stand for 200 terabytes in arenas of
+/// half a gigabyte.
+const FOLDER_COUNT_MAX: usize = 400_000;
+
+/// The most memory for the names of a listing, in bytes.
+const NAMES_BYTES_MAX: usize = 768 << 20;
+
 /// The entries so far.
 #[derive(Debug, Default)]
 pub(crate) struct TargetListing {
     objects: Vec<Object>,
     others: Vec<NonObject>,
     entry_count: usize,
+    folder_count: usize,
+    names_bytes: usize,
     leftovers: Leftovers,
 }
 
@@ -32,7 +41,17 @@ impl TargetListing {
     pub fn push(&mut self, name: &str, bytes: u64) -> Result<(), AttemptError> {
         self.pass()?;
         if let Some(name) = of_a_store(name) {
+            self.take_room(name.as_str())?;
             self.objects.push(Object { name, bytes });
+        }
+        Ok(())
+    }
+
+    /// Counts the memory for an entry.
+    fn take_room(&mut self, name: &str) -> Result<(), AttemptError> {
+        self.names_bytes += name.len() + size_of::<Object>();
+        if self.names_bytes > NAMES_BYTES_MAX {
+            return Err(AttemptError::refused(format!("its names take more than {NAMES_BYTES_MAX} bytes")));
         }
         Ok(())
     }
@@ -40,7 +59,14 @@ impl TargetListing {
     /// Adds an entry that is not an object, unless no store uses such a name.
     pub fn push_other(&mut self, name: &str, kind: NonObjectKind) -> Result<(), AttemptError> {
         self.pass()?;
+        if kind == NonObjectKind::Folder {
+            self.folder_count += 1;
+            if self.folder_count > FOLDER_COUNT_MAX {
+                return Err(AttemptError::refused(format!("it lists more than {FOLDER_COUNT_MAX} folders")));
+            }
+        }
         if let Some(name) = of_a_store(name) {
+            self.take_room(name.as_str())?;
             self.others.push(NonObject { name, kind });
         }
         Ok(())
@@ -128,5 +154,12 @@ mod tests {
         let mut listing = TargetListing::default();
         let met = (0..=ENTRY_COUNT_MAX).find_map(|_| listing.push("not a name of ours", 1).err());
         assert!(matches!(met, Some(AttemptError::Refused(_))));
+        let mut listing = TargetListing::default();
+        let met = (0..=FOLDER_COUNT_MAX).find_map(|_| listing.push_other("f", NonObjectKind::Folder).err());
+        assert!(matches!(met, Some(AttemptError::Refused(_))));
+        let (mut listing, long) = (TargetListing::default(), "n".repeat(1000));
+        let longest = NAMES_BYTES_MAX / long.len();
+        let met = (0..longest).find_map(|count| listing.push(&long, 1).err().map(|error| (count, error)));
+        assert!(matches!(met, Some((count, AttemptError::Refused(_))) if count < ENTRY_COUNT_MAX));
     }
 }

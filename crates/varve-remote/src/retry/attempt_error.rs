@@ -7,6 +7,9 @@ use varve_world::FileName;
 
 use crate::target::{PauseAsked, TargetError};
 
+/// The characters of a folder's name that are shown.
+const FOLDER_CHARS_MAX: usize = 200;
+
 /// The reason why one attempt of an operation failed.
 #[derive(Debug)]
 pub(crate) enum AttemptError {
@@ -49,6 +52,22 @@ impl AttemptError {
             PermissionDenied | ReadOnlyFilesystem | StorageFull | QuotaExceeded | NotADirectory
             | IsADirectory | InvalidInput | Unsupported => Self::Refused(error),
             _ => Self::Passing(error, None),
+        }
+    }
+
+    /// Adds the folder whose listing failed.
+    pub fn in_folder(self, folder: &str) -> Self {
+        let named = |error: io::Error| match folder {
+            "" => error,
+            folder => {
+                let shown: String = folder.chars().take(FOLDER_CHARS_MAX).collect();
+                io::Error::new(error.kind(), format!("folder {shown}: {error}"))
+            }
+        };
+        match self {
+            Self::Refused(error) => Self::Refused(named(error)),
+            Self::Passing(error, asked) => Self::Passing(named(error), asked),
+            other => other,
         }
     }
 

@@ -17,9 +17,6 @@ use crate::{Capabilities, Erased, Object, PutMode, Survey, TakePiece, Target, Ta
 /// The bytes of an existing object that are compared at a time.
 const COMPARED_BYTES: u64 = 8 << 20;
 
-/// The interval at which a pause checks for cancellation.
-const LOOKED_EVERY: Duration = Duration::from_millis(100);
-
 /// Time-outs and retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -178,7 +175,7 @@ impl<H: AttemptTarget> RetryingTarget<H> {
         let is_over = || self.is_over.is_some_and(|is_over| is_over());
         let mut left = pause;
         while !left.is_zero() && !is_over() {
-            let step = left.min(LOOKED_EVERY);
+            let step = left.min(edge::LOOKED_EVERY);
             edge::sleep(step);
             left -= step;
         }

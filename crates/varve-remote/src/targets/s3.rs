@@ -301,6 +301,7 @@ impl S3 {
         key: &str,
         id: &str,
         parts: impl Iterator<Item = (usize, String, String)>,
+        bytes: u64,
         only_new: bool,
     ) -> Result<HttpAnswer, AttemptError> {
         let mut body = String::from("<CompleteMultipartUpload>");
@@ -311,8 +312,9 @@ impl S3 {
             );
         }
         body += "</CompleteMultipartUpload>";
-        let mut answer =
-            self.send(Method::POST, key, &[("uploadId", id)], condition(only_new), body.into()).await?;
+        let query = [("uploadId", id)];
+        let request = self.request(Method::POST, key, &query, condition(only_new), body.into()).await?;
+        let mut answer = self.http.send_for_work(request, bytes).await?;
         // The server sends the status before the work is done. The work may still fail.
         if answer.status.is_success() && !answer.code().is_empty() {
             answer.status = match answer.code().as_str() {
@@ -364,8 +366,9 @@ impl S3 {
             let id = self.start(&key).await?;
             let part = Bytes::from_static(b"varve tries here whether creation is exclusive\n");
             let checksum = STANDARD.encode(digest(&SHA256, &part).as_ref());
+            let bytes = part.len() as u64;
             let tag = self.put_part(&key, &id, 1, part).await?;
-            let answer = self.complete(&key, &id, [(1, tag, checksum)].into_iter(), true).await?;
+            let answer = self.complete(&key, &id, [(1, tag, checksum)].into_iter(), bytes, true).await?;
             honoured = answer.status == StatusCode::PRECONDITION_FAILED;
             if !answer.status.is_success() {
                 self.abort(&key, &id).await?;
@@ -445,7 +448,7 @@ impl S3 {
             let checksum = STANDARD.encode(digest(&SHA256, part).as_ref());
             upload.parts.get(number).map(|tag| (*number, tag.clone(), checksum))
         });
-        let answer = self.complete(&key, &id, tagged, only_new).await?;
+        let answer = self.complete(&key, &id, tagged, contents.len() as u64, only_new).await?;
         match self.settled(name, answer, only_new).await {
             // The upload was completed by a request with a lost answer, or was dropped. The next
             // attempt will see.
@@ -508,7 +511,7 @@ fn take_page(page: &[u8], prefix: &str, into: &mut TargetListing) -> Result<Opti
     match (is_listing, is_cut, next) {
         (true, false, _) => Ok(None),
         (true, true, Some(next)) => Ok(Some(next)),
-        _ => Err(AttemptError::passing("the server's answer is not a complete page of a listing")),
+        _ => Err(AttemptError::refused("the server's answer is not a complete page of a listing")),
     }
 }
 
@@ -647,8 +650,7 @@ impl AttemptTarget for S3 {
     }
 
     fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
-        // At most two hours. Each page has its own time-out.
-        self.http.wait(32 << 20, self.list_pages(folder, into))
+        self.http.wait_for_listing(self.list_pages(folder, into))
     }
 
     fn remove(&self, name: &FileName) -> Result<(), AttemptError> {

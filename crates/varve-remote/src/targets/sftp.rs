@@ -88,7 +88,7 @@ impl Sftp {
             path => path.strip_prefix("~/").map_or_else(|| format!("/{path}"), str::to_owned),
         };
         Ok(Self {
-            runtime: Runtime::new()?,
+            runtime: Runtime::new(options.is_over)?,
             root: root.trim_end_matches('/').to_owned(),
             login: Login::new(&place, options)?,
             place,
@@ -375,7 +375,12 @@ impl Sftp {
             while asked.len() <= more.len()
                 && let Some(folder) = left.pop()
             {
-                asked.push(self.list_folder(session, folder, &into));
+                let into = &into;
+                asked.push(async move {
+                    let name = folder.clone();
+                    let listed = self.list_folder(session, folder, into).await;
+                    listed.map_err(|error| error.in_folder(&name))
+                });
             }
             let Some(folders) = asked.next().await else { return Ok(()) };
             left.extend(folders?);

@@ -204,11 +204,15 @@ impl Webdav {
             while asked.len() < COLLECTIONS_AT_ONCE
                 && let Some(folder) = left.pop()
             {
-                asked.push(self.list_collection(folder));
+                asked.push(async move {
+                    let name = folder.clone();
+                    self.list_collection(folder).await.map_err(|error| error.in_folder(&name))
+                });
             }
             let Some(members) = asked.next().await else { return Ok(()) };
             let Some((folder, path, members)) = members? else { continue };
-            left.extend(take_members(&members, &path, &folder, into)?);
+            let folders = take_members(&members, &path, &folder, into);
+            left.extend(folders.map_err(|error| error.in_folder(&folder))?);
         }
     }
 
@@ -276,7 +280,7 @@ fn take_members(
         }
         Ok(())
     })?;
-    if is_answer { Ok(folders) } else { Err(AttemptError::passing("the server's answer is not a listing")) }
+    if is_answer { Ok(folders) } else { Err(AttemptError::refused("the server's answer is not a listing")) }
 }
 
 /// Returns the name of the member at `href` in the collection at `path`. It is empty for the
@@ -330,8 +334,7 @@ impl AttemptTarget for Webdav {
     }
 
     fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
-        // At most two hours. Each answer has its own time-out.
-        self.http.wait(32 << 20, self.list_collections(folder, into))
+        self.http.wait_for_listing(self.list_collections(folder, into))
     }
 
     fn remove(&self, name: &FileName) -> Result<(), AttemptError> {

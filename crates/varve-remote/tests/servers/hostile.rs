@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -111,6 +112,111 @@ fn an_endless_answer_is_not_taken() {
         let listed = target.list("");
         assert!(matches!(listed, Err(TargetError::Refused { .. })), "{listed:?}");
     }
+}
+
+/// A server that sends one byte now and then is never silent for long.
+#[test]
+fn a_trickle_is_given_up() {
+    let drip = |stream: &mut TcpStream, bytes: &[u8]| {
+        for byte in bytes.iter().cycle() {
+            if stream.write_all(&[*byte]).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    for is_head_whole in [true, false] {
+        let port = server(move |asked, stream| {
+            let head = match asked.method.as_str() {
+                "GET" if asked.headers.contains_key("range") => {
+                    "HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-999/1000\r\nContent-Length: 1000\r\n\r\n"
+                }
+                "GET" => "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n",
+                "PROPFIND" => "HTTP/1.1 207 Multi-Status\r\nContent-Length: 1000\r\n\r\n",
+                _ => "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n",
+            };
+            match is_head_whole && asked.method != "HEAD" {
+                true => drop(stream.write_all(head.as_bytes()).map(|()| drip(stream, b" "))),
+                false => drip(stream, format!("{}X-Head: {}", &head[..18], "x".repeat(9000)).as_bytes()),
+            }
+        });
+        let mut options = options();
+        options.patience.try_count_max = 1;
+        options.patience.silence_max = Duration::from_millis(700);
+        let targets = ["s3://bucket/in?endpoint=http://HOST", "webdav+http://HOST/in", "http://HOST/in"];
+        for url in targets {
+            let target = open(&url.replace("HOST", &format!("127.0.0.1:{port}")), &options).unwrap();
+            let timed = |what: &str, call: &dyn Fn() -> Result<(), TargetError>| {
+                let begun = Instant::now();
+                let outcome = call();
+                assert!(matches!(outcome, Err(TargetError::Failed { .. })), "{url} {what}: {outcome:?}");
+                let took = begun.elapsed();
+                assert!(took < Duration::from_secs(5), "{url} {what}: {took:?}");
+            };
+            timed("get", &|| target.get(&name(), 0..1000).map(drop));
+            timed("pieces", &|| {
+                target.get_in_pieces(&name(), 0..1000, 0, &mut |_| ControlFlow::Continue(()))
+            });
+            timed("whole", &|| target.get_whole(&name(), 1 << 20, None).map(drop));
+            if !url.starts_with("http:") {
+                timed("list", &|| target.list("").map(drop));
+                timed("put", &|| target.put(&name(), Bytes::from_static(b"x"), PutMode::Replace));
+            }
+        }
+    }
+}
+
+/// The same request would get the same answer.
+#[test]
+fn a_malformed_listing_is_requested_once() {
+    for body in ["<a><b></a></b>", "<a>&bomb;</a>", "<html></html>"] {
+        let count = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&count);
+        let port = server(move |asked, stream| {
+            *counted.lock() += 1;
+            let status = if asked.method == "PROPFIND" { "207 Multi-Status" } else { "200 OK" };
+            say(stream, status, "", body.as_bytes());
+        });
+        for target in both(port) {
+            *count.lock() = 0;
+            let listed = target.list("arenas");
+            assert!(matches!(listed, Err(TargetError::Refused { .. })), "{body}: {listed:?}");
+            assert_eq!(*count.lock(), 1, "{body}");
+        }
+    }
+}
+
+/// The folder whose listing fails is named.
+#[test]
+fn endless_folders_are_not_followed() {
+    let deepest = Arc::new(Mutex::new(0));
+    let shared = Arc::clone(&deepest);
+    let port = server(move |asked, stream| {
+        let path = asked.path.trim_end_matches('/');
+        let depth = path.matches('/').count();
+        let mut deepest = shared.lock();
+        *deepest = depth.max(*deepest);
+        let entry = |path: &str| {
+            format!(
+                "<D:response><D:href>{path}/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop></D:propstat></D:response>"
+            )
+        };
+        let list = format!(
+            "<D:multistatus xmlns:D=\"DAV:\">{}{}</D:multistatus>",
+            entry(path),
+            entry(&format!("{path}/d"))
+        );
+        match depth {
+            6 => say(stream, "207 Multi-Status", "", b"<a></b>"),
+            _ => say(stream, "207 Multi-Status", "", list.as_bytes()),
+        }
+    });
+    let target = open(&format!("webdav+http://127.0.0.1:{port}/in"), &options()).unwrap();
+    let Err(TargetError::Refused { source, .. }) = target.list("") else { panic!("it is no listing") };
+    assert!(source.to_string().starts_with("folder d/d/d/d/d: "), "{source}");
+    let target = open(&format!("webdav+http://127.0.0.1:{port}/a/b/c/d/e/f/g/in"), &options()).unwrap();
+    assert_eq!(target.list("").unwrap(), []);
+    assert_eq!(*deepest.lock(), 16, "eight folders below its own");
 }
 
 #[test]
