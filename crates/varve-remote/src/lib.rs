@@ -55,8 +55,8 @@ pub use open_options::{OpenOptions, S3Keys, UnknownHosts};
 pub use retry::retrying_target::RetryPolicy;
 pub use server_clock::ClockServer;
 pub use target::{
-    Capabilities, Erased, NonObject, NonObjectKind, Object, ObjectLock, PutMode, Survey, TakePiece, Target,
-    TargetError, WholeObject,
+    Capabilities, Erased, HiddenObjects, NonObject, NonObjectKind, Object, ObjectLock, PutMode, Survey,
+    TakePiece, Target, TargetError, WholeObject,
 };
 pub use targets::folder::FolderTarget;
 pub use targets::memory::MemoryTarget;

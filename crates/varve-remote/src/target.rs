@@ -150,6 +150,27 @@ impl fmt::Display for ObjectLock {
     }
 }
 
+/// Objects that a target keeps, but no longer lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HiddenObjects {
+    pub count: u64,
+    /// The time at which the first of them was hidden, as RFC 3339.
+    pub since: String,
+    /// The URL of the target as it was before.
+    pub before: String,
+}
+
+impl fmt::Display for HiddenObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, since, before } = self;
+        let objects = if *count == 1 { "object is" } else { "objects are" };
+        write!(
+            f,
+            "{count} {objects} hidden there by delete markers since {since}; '{before}' reads what was there before"
+        )
+    }
+}
+
 /// A whole object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WholeObject {
@@ -251,6 +272,23 @@ pub trait Target: Send + Sync + fmt::Display {
     fn survey(&self) -> Result<Survey, TargetError> {
         // A target without folders has only objects.
         Ok(Survey { objects: self.list("")?, others: Vec::new() })
+    }
+
+    /// Returns the objects that the target keeps as old versions, but no longer lists; `None` if
+    /// there are none, or if it does not tell.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    fn hidden(&self) -> Result<Option<HiddenObjects>, TargetError> {
+        Ok(None)
+    }
+
+    /// Returns the protection of an object, which may have ended.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn lock(&self, _name: &FileName) -> Result<Option<ObjectLock>, TargetError> {
+        Ok(None)
     }
 
     /// Removes an object.

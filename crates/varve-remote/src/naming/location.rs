@@ -4,6 +4,7 @@
 //! |------------------------------------------------------------------------|-------------------------------------------------------|
 //! | `PATH`, `file:///PATH`                                                 | a folder                                              |
 //! | `s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&path-style=yes\|no]`    | a bucket, or the objects in it with a prefix          |
+//! | `s3://BUCKET[/PREFIX]?as-of=TIME`                                      | the same as it was at a moment, which can only be read |
 //! | `sftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`                            | a folder over SSH; `/~/PATH` is below the user's home |
 //! | `ftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`                             | a folder below where the login leads; `//PATH` from the root |
 //! | `ftps://…`                                                             | the same, encrypted (`AUTH TLS`)                      |
@@ -17,6 +18,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::Url;
 
@@ -68,6 +70,8 @@ pub struct S3Location {
     /// True if the bucket is in the path of a request, false if it is in the host name. `None`
     /// means the path if `endpoint` is set.
     pub path_style: Option<bool>,
+    /// The moment of the past whose objects are read, in a bucket that keeps versions.
+    pub as_of: Option<Timestamp>,
 }
 
 /// A folder of a host.
@@ -207,7 +211,8 @@ fn s3(url: &Url) -> Result<Location, String> {
         return Err("a bucket name needs at least three letters, digits, dots, dashes or underscores".into());
     }
     let prefix = path_of(url)?.trim_start_matches('/').to_owned();
-    let mut place = S3Location { bucket, prefix, endpoint: None, region: None, path_style: None };
+    let mut place =
+        S3Location { bucket, prefix, endpoint: None, region: None, path_style: None, as_of: None };
     for (key, value) in url.query_pairs() {
         let given = match key.as_ref() {
             "endpoint" => place.endpoint.replace(endpoint(&value)?).is_some(),
@@ -216,8 +221,10 @@ fn s3(url: &Url) -> Result<Location, String> {
             }
             "region" => place.region.replace(value.into_owned()).is_some(),
             "path-style" => place.path_style.replace(yes_or_no(&value)?).is_some(),
+            "as-of" => place.as_of.replace(moment(&value)?).is_some(),
             other => {
-                return Err(format!("{other:?} is unknown; the settings are endpoint, region, path-style"));
+                let settings = "endpoint, region, path-style, as-of";
+                return Err(format!("{other:?} is unknown; the settings are {settings}"));
             }
         };
         if given {
@@ -237,6 +244,11 @@ fn endpoint(text: &str) -> Result<String, String> {
         return Err("an endpoint must be http://HOST[:PORT] or https://HOST[:PORT], and nothing more".into());
     }
     Ok(text.trim_end_matches('/').to_owned())
+}
+
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let parsed = text.parse::<Timestamp>();
+    parsed.map_err(|_| format!("as-of must be a time such as 2026-11-28T23:59:00Z, not {text:?}"))
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {
@@ -359,7 +371,8 @@ impl fmt::Display for S3Location {
                 separator = '&';
             }
         }
-        Ok(())
+        // A time needs no escapes.
+        self.as_of.map_or(Ok(()), |moment| write!(f, "{separator}as-of={moment}"))
     }
 }
 
@@ -523,6 +536,7 @@ mod tests {
             ("s3://bucket?endpoint=ftp://host", "an endpoint must be http://"),
             ("s3://bucket?endpoint=http://a:b@host", "an endpoint must be http://"),
             ("s3://bucket?endpont=x", "the settings are endpoint, region, path-style"),
+            ("s3://bucket?as-of=yesterday", "as-of must be a time such as 2026-11-28T23:59:00Z"),
             ("s3://bucket?region=a&region=b", "given twice"),
             ("s3://bucket?path-style=maybe", "yes or no"),
             ("file://host/x", "cannot name a host"),
@@ -585,9 +599,11 @@ mod tests {
             prefix in "([^/\\p{C}]{3,10}(/[^/\\p{C}]{3,10}){0,3})?",
             region in proptest::option::of("[a-z]{2}-[0-9]"),
             path_style in proptest::option::of(any::<bool>()),
+            as_of in proptest::option::of(0_i64..4_000_000_000),
         ) {
+            let as_of = as_of.map(|second| Timestamp::from_second(second).unwrap());
             let endpoint = Some("https://host.example:9000/under".into());
-            let place = Location::S3(S3Location { bucket: "bucket".into(), prefix, endpoint, region, path_style });
+            let place = Location::S3(S3Location { bucket: "bucket".into(), prefix, endpoint, region, path_style, as_of });
             prop_assert_eq!(place.to_string().parse::<Location>().unwrap(), place);
         }
     }

@@ -12,7 +12,10 @@ use varve_world::FileName;
 use crate::naming::target_listing::TargetListing;
 use crate::retry::attempt_error::AttemptError;
 use crate::target::{WholeObject, longer_than};
-use crate::{Capabilities, Erased, Object, PutMode, Survey, TakePiece, Target, TargetError, edge};
+use crate::{
+    Capabilities, Erased, HiddenObjects, Object, ObjectLock, PutMode, Survey, TakePiece, Target, TargetError,
+    edge,
+};
 
 /// The bytes of an existing object that are compared at a time.
 const COMPARED_BYTES: u64 = 8 << 20;
@@ -130,6 +133,16 @@ pub(crate) trait AttemptTarget: Send + Sync + fmt::Display {
     /// Lists at least the objects below `folder`.
     fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError>;
 
+    /// Returns the objects that are no longer listed, as [`Target::hidden`].
+    fn hidden(&self) -> Result<Option<HiddenObjects>, AttemptError> {
+        Ok(None)
+    }
+
+    /// Returns the lock of an object, as [`Target::lock`].
+    fn lock(&self, _name: &FileName) -> Result<Option<ObjectLock>, AttemptError> {
+        Ok(None)
+    }
+
     /// Removes an object.
     fn remove(&self, name: &FileName) -> Result<(), AttemptError>;
 
@@ -221,15 +234,19 @@ impl<H: AttemptTarget> RetryingTarget<H> {
             }
             Ok(listing)
         });
-        let what = || if folder.is_empty() { self.to_string() } else { format!("{self}: {folder}") };
-        outcome.map_err(|trouble| match trouble {
-            AttemptError::Refused(source) => TargetError::Refused { what: what(), source },
-            AttemptError::Passing(source, _) => TargetError::Failed { what: what(), source },
+        outcome.map_err(|trouble| self.listing_error(folder, trouble))
+    }
+
+    fn listing_error(&self, folder: &str, trouble: AttemptError) -> TargetError {
+        let what = if folder.is_empty() { self.to_string() } else { format!("{self}: {folder}") };
+        match trouble {
+            AttemptError::Refused(source) => TargetError::Refused { what, source },
+            AttemptError::Passing(source, _) => TargetError::Failed { what, source },
             other => {
-                let source = std::io::Error::other(format!("unexpected answer to a listing: {other:?}"));
-                TargetError::Failed { what: what(), source }
+                let source = io::Error::other(format!("unexpected answer to a listing: {other:?}"));
+                TargetError::Failed { what, source }
             }
-        })
+        }
     }
 
     /// Returns true if an object has these contents.
@@ -349,6 +366,16 @@ impl<H: AttemptTarget> Target for RetryingTarget<H> {
 
     fn survey(&self) -> Result<Survey, TargetError> {
         Ok(self.listed("")?.survey())
+    }
+
+    fn hidden(&self) -> Result<Option<HiddenObjects>, TargetError> {
+        let outcome = self.persist("hidden objects", |_| self.home.hidden());
+        outcome.map_err(|trouble| self.listing_error("", trouble))
+    }
+
+    fn lock(&self, name: &FileName) -> Result<Option<ObjectLock>, TargetError> {
+        let outcome = self.persist(name.as_str(), |_| self.home.lock(name));
+        outcome.map_err(|trouble| trouble.of_object(name, 0))
     }
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {

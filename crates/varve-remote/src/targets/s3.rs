@@ -10,6 +10,10 @@
 //! it, creation checks before it writes. Creation never removes anything, so a bucket may be
 //! write-once.
 
+mod bucket_url;
+mod locks;
+mod versions;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -33,13 +37,16 @@ use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
 
+use self::bucket_url::bucket_url;
+use self::locks::{legal_hold, lock_of, until_day};
+use self::versions::{HiddenSearch, ListedVersion, PastBucket, VersionMarker, take_version_page};
 use crate::http::exchange::{self, Http, HttpAnswer, Redirects};
 use crate::http::xml::{self, XmlEvent};
 use crate::naming::location::S3Location;
 use crate::naming::target_listing::TargetListing;
 use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::AttemptTarget;
-use crate::{Capabilities, Erased, ObjectLock, OpenOptions, PutMode, TakePiece};
+use crate::{Capabilities, Erased, HiddenObjects, ObjectLock, OpenOptions, PutMode, TakePiece};
 
 /// The object on which exclusive creation is tried.
 const PROBE: &str = ".varve-probe";
@@ -69,6 +76,8 @@ pub(crate) struct S3 {
     /// `None` for a public bucket.
     credentials: Option<AwsCredentialProvider>,
     honoured: Mutex<ConditionalPuts>,
+    /// The objects of the moment that the location names, once they were listed.
+    past: Mutex<Option<Arc<PastBucket>>>,
 }
 
 /// True if `If-None-Match` is honoured; `None` if it was not tried yet.
@@ -126,7 +135,15 @@ impl S3 {
             (false, None) => Some(builder.build().map_err(|error| chain(&error))?.credentials().clone()),
         };
         let http = Http::new(options, !bucket.starts_with("http:"), Redirects::Refuse)?;
-        Ok(Self { http, place, bucket, region, credentials, honoured: Mutex::default() })
+        Ok(Self {
+            http,
+            place,
+            bucket,
+            region,
+            credentials,
+            honoured: Mutex::default(),
+            past: Mutex::default(),
+        })
     }
 
     fn key(&self, name: &str) -> String {
@@ -197,12 +214,46 @@ impl S3 {
     async fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, AttemptError> {
         let mut headers = HeaderMap::new();
         headers.insert(RANGE, exchange::range_header(range)?);
-        self.request(Method::GET, &self.key(name.as_str()), &[], headers, Bytes::new()).await
+        let version = self.past_version(name).await?;
+        let query = version.as_deref().map(|version| ("versionId", version));
+        self.request(Method::GET, &self.key(name.as_str()), query.as_slice(), headers, Bytes::new()).await
     }
 
     async fn head(&self, name: &FileName) -> Result<HttpAnswer, AttemptError> {
         let key = self.key(name.as_str());
-        self.send(Method::HEAD, &key, &[], HeaderMap::new(), Bytes::new()).await?.success()
+        let version = self.past_version(name).await?;
+        let query = version.as_deref().map(|version| ("versionId", version));
+        self.send(Method::HEAD, &key, query.as_slice(), HeaderMap::new(), Bytes::new()).await?.success()
+    }
+
+    /// Returns the version that an object had at the moment of the location; `None` if it names
+    /// none, for the present object.
+    async fn past_version(&self, name: &FileName) -> Result<Option<String>, AttemptError> {
+        let past = self.past().await?;
+        past.map(|past| past.version(name.as_str()).map(str::to_owned)).transpose()
+    }
+
+    /// Returns the bucket as it was at the moment of the location; `None` if it names none.
+    async fn past(&self) -> Result<Option<Arc<PastBucket>>, AttemptError> {
+        let Some(moment) = self.place.as_of else { return Ok(None) };
+        if let Some(past) = &*self.past.lock() {
+            return Ok(Some(Arc::clone(past)));
+        }
+        let mut past = PastBucket::at(moment);
+        self.list_versions(&mut |version| past.add(version)).await?;
+        let past = Arc::new(past.settle());
+        *self.past.lock() = Some(Arc::clone(&past));
+        Ok(Some(past))
+    }
+
+    /// Fails if the location names a moment of the past, which nobody can change.
+    fn require_present(&self) -> Result<(), AttemptError> {
+        match self.place.as_of {
+            Some(_) => {
+                Err(AttemptError::refused("the bucket is read as it was: remove `as-of` from the URL"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Removes the newest version of an object, and not only its name. The server judges its lock.
@@ -460,6 +511,34 @@ impl S3 {
         }
     }
 
+    /// Calls `take` for each version of each object of a store.
+    async fn list_versions(&self, take: &mut dyn FnMut(ListedVersion)) -> Result<(), AttemptError> {
+        let prefix = self.key("");
+        let mut bound = TargetListing::default();
+        let mut next = None;
+        for _ in 0..PAGE_COUNT_MAX {
+            let mut query = vec![("max-keys", "1000"), ("prefix", prefix.as_str())];
+            if let Some(VersionMarker { key, version }) = &next {
+                query.insert(0, ("key-marker", key));
+                query.push(("version-id-marker", version));
+            }
+            query.push(("versions", ""));
+            let answer =
+                self.send(Method::GET, "", &query, HeaderMap::new(), Bytes::new()).await?.success()?;
+            let following = take_version_page(&answer.body, &prefix, &mut |version| {
+                bound.pass()?;
+                version.into_iter().for_each(&mut *take);
+                Ok(())
+            })?;
+            match following {
+                None => return Ok(()),
+                following if following == next => break,
+                following => next = following,
+            }
+        }
+        Err(AttemptError::refused("its listing of versions is endless"))
+    }
+
     async fn list_pages(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
         let prefix = match (self.key(folder), folder) {
             (key, "") => key,
@@ -521,28 +600,6 @@ fn version_of(headers: &HeaderMap) -> Option<&str> {
     (version != "null").then_some(version)
 }
 
-/// Returns the lock that the headers of an object tell of, which it had or still has.
-fn lock_of(headers: &HeaderMap) -> Option<ObjectLock> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let hold = text("x-amz-object-lock-legal-hold").and_then(legal_hold);
-    hold.or_else(|| text("x-amz-object-lock-retain-until-date").and_then(until_day))
-}
-
-fn legal_hold(status: &str) -> Option<ObjectLock> {
-    status.trim().eq_ignore_ascii_case("ON").then_some(ObjectLock::LegalHold)
-}
-
-/// Returns the day of a time such as `2026-12-01T08:00:00Z`. The text is the server's, so it must
-/// look like a day.
-fn until_day(time: &str) -> Option<ObjectLock> {
-    let day = time.trim().get(..10)?;
-    let is_day = day.bytes().enumerate().all(|(place, byte)| match place {
-        4 | 7 => byte == b'-',
-        _ => byte.is_ascii_digit(),
-    });
-    is_day.then(|| ObjectLock::Until(day.to_owned()))
-}
-
 fn forget_if_gone(trouble: AttemptError, upload: &mut MultipartUpload) -> AttemptError {
     match trouble {
         AttemptError::NotFound => {
@@ -566,22 +623,6 @@ fn condition(only_new: bool) -> HeaderMap {
     headers
 }
 
-/// Returns the URL of the bucket, with its name in the path or in the host.
-fn bucket_url(place: &S3Location, endpoint: Option<&str>, region: &str) -> std::io::Result<String> {
-    let bucket = &place.bucket;
-    // A wildcard certificate does not cover a host name with a further dot.
-    let in_path = place.path_style.unwrap_or(endpoint.is_some() || bucket.contains('.'));
-    let amazon = format!("https://s3.{region}.amazonaws.com");
-    let endpoint = endpoint.unwrap_or(&amazon).trim_end_matches('/');
-    let url = match endpoint.split_once("://") {
-        Some(("http" | "https", "")) => None,
-        Some(("http" | "https", _)) if in_path => Some(format!("{endpoint}/{bucket}")),
-        Some((scheme @ ("http" | "https"), host)) => Some(format!("{scheme}://{bucket}.{host}")),
-        _ => None,
-    };
-    url.ok_or_else(|| std::io::Error::other(format!("the endpoint {endpoint:?} is not an http or https URL")))
-}
-
 impl fmt::Display for S3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.place.fmt(f)
@@ -592,6 +633,9 @@ impl AttemptTarget for S3 {
     type Upload = MultipartUpload;
 
     fn capabilities(&self) -> Result<Capabilities, AttemptError> {
+        if self.place.as_of.is_some() {
+            return Ok(Capabilities { create_is_exclusive: false, ranges: true });
+        }
         let create_is_exclusive = self.http.wait(0, async {
             Ok(self.puts_are_exclusive().await? && self.completions_are_exclusive().await?)
         });
@@ -609,6 +653,7 @@ impl AttemptTarget for S3 {
         mode: PutMode,
         upload: &mut MultipartUpload,
     ) -> Result<(), AttemptError> {
+        self.require_present()?;
         self.http.wait(contents.len() as u64, async {
             if contents.len() > PART_BYTES {
                 self.put_large(name, contents, mode, upload).await
@@ -650,10 +695,44 @@ impl AttemptTarget for S3 {
     }
 
     fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
-        self.http.wait_for_listing(self.list_pages(folder, into))
+        self.http.wait_for_listing(async {
+            match self.past().await? {
+                Some(past) => past.objects().try_for_each(|(name, bytes)| into.push(name, bytes)),
+                None => self.list_pages(folder, into).await,
+            }
+        })
+    }
+
+    fn hidden(&self) -> Result<Option<HiddenObjects>, AttemptError> {
+        if self.place.as_of.is_some() {
+            return Ok(None);
+        }
+        let mut search = HiddenSearch::default();
+        let listed = self.http.wait_for_listing(self.list_versions(&mut |version| search.add(&version)));
+        match listed {
+            Ok(()) => Ok(search.finish().map(|(count, since)| {
+                let before = S3Location { as_of: Some(since), ..self.place.clone() };
+                HiddenObjects { count, since: since.to_string(), before: before.to_string() }
+            })),
+            // The reader may not list versions, or the server has none.
+            Err(AttemptError::Refused(_) | AttemptError::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&self, name: &FileName) -> Result<Option<ObjectLock>, AttemptError> {
+        self.http.wait(0, async {
+            let head = self.head(name).await?;
+            let version = version_of(&head.headers);
+            match lock_of(&head.headers) {
+                Some(lock) => Ok(Some(lock)),
+                None => Ok(self.ask_for_lock(&self.key(name.as_str()), version).await),
+            }
+        })
     }
 
     fn remove(&self, name: &FileName) -> Result<(), AttemptError> {
+        self.require_present()?;
         self.http.wait(0, async {
             // The server's answer is the same whether the object existed or not.
             self.head(name).await?;
@@ -663,6 +742,7 @@ impl AttemptTarget for S3 {
     }
 
     fn erase(&self, name: &FileName) -> Result<Erased, AttemptError> {
+        self.require_present()?;
         self.http.wait(0, self.erase_version(name))
     }
 }
@@ -670,20 +750,6 @@ impl AttemptTarget for S3 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn place(bucket: &str, path_style: Option<bool>) -> S3Location {
-        S3Location { bucket: bucket.into(), prefix: String::new(), endpoint: None, region: None, path_style }
-    }
-
-    #[test]
-    fn buckets_are_where_they_should_be() {
-        let url = |bucket, style, endpoint| bucket_url(&place(bucket, style), endpoint, "eu-1").unwrap();
-        assert_eq!(url("backup", None, None), "https://backup.s3.eu-1.amazonaws.com");
-        assert_eq!(url("my.backup", None, None), "https://s3.eu-1.amazonaws.com/my.backup");
-        assert_eq!(url("backup", None, Some("http://host:1/")), "http://host:1/backup");
-        assert_eq!(url("backup", Some(false), Some("http://host:1")), "http://backup.host:1");
-        assert!(bucket_url(&place("backup", None), Some("host"), "eu-1").is_err());
-    }
 
     #[test]
     fn pages_are_read_whole_or_not_at_all() {
@@ -703,23 +769,6 @@ mod tests {
             b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
         ] {
             assert!(take_page(page, "", &mut TargetListing::default()).is_err());
-        }
-    }
-
-    #[test]
-    fn locks_are_days_or_holds() {
-        let lock = |name: &'static str, value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(name, HeaderValue::from_str(value).unwrap());
-            lock_of(&headers)
-        };
-        let (until, hold) = ("x-amz-object-lock-retain-until-date", "x-amz-object-lock-legal-hold");
-        let day = Some(ObjectLock::Until("2026-12-01".into()));
-        assert_eq!(lock(until, "2026-12-01T08:00:00Z"), day);
-        assert_eq!(lock(until, "2026-12-01T08:00:00.123Z"), day);
-        assert_eq!((lock(hold, "ON"), lock(hold, "OFF")), (Some(ObjectLock::LegalHold), None));
-        for forged in ["", "tomorrow!!", "2026-12-1", "2026/12/01T08:00:00Z"] {
-            assert_eq!(lock(until, forged), None, "{forged}");
         }
     }
 

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use varve_block::{has_kind, to_hex};
 use varve_log::{ArenaId, ArenaMap};
-use varve_remote::{Object, TakePiece, Target, TargetError};
+use varve_remote::{HiddenObjects, Object, ObjectLock, TakePiece, Target, TargetError};
 use varve_store::{ConfigError, StoreConfig};
 use varve_world::FileName;
 
@@ -37,6 +37,9 @@ pub enum OpenReplicaError {
     /// There is no replica, or its first upload was stopped before the settings were complete.
     #[error("there is no replica here: it has no config.toml")]
     NotAReplica,
+    /// There was a replica. Its target keeps the objects, but no longer lists them.
+    #[error("there is no replica here any more: {0}")]
+    Hidden(HiddenObjects),
     /// A necessary object is missing, and something else has its name.
     #[error("{0}")]
     InTheWay(#[from] ObstructingEntry),
@@ -53,6 +56,7 @@ pub enum OpenReplicaError {
 
 has_kind!(OpenReplicaError:
     Self::NotAReplica => NotAStore,
+    Self::Hidden(_) => NotAStore,
     Self::Mark => Damage,
 );
 
@@ -120,8 +124,11 @@ impl Replica {
         read_mark(target.as_ref(), &listing.settings)?;
         if !listing.settings.keys().any(|file| file.as_str() == CONFIG) {
             let mut in_the_way = listing.in_the_way.into_iter();
-            let found = in_the_way.find(|found| found.object.as_str() == CONFIG);
-            return Err(found.map_or(OpenReplicaError::NotAReplica, OpenReplicaError::InTheWay));
+            if let Some(found) = in_the_way.find(|found| found.object.as_str() == CONFIG) {
+                return Err(OpenReplicaError::InTheWay(found));
+            }
+            let hidden = target.hidden()?;
+            return Err(hidden.map_or(OpenReplicaError::NotAReplica, OpenReplicaError::Hidden));
         }
         let map = match read_config(target.as_ref(), &listing.settings) {
             Ok(Some(config)) => config.arena_map,
@@ -185,6 +192,15 @@ impl Replica {
     #[must_use]
     pub fn arenas(&self) -> &BTreeMap<ArenaId, ArenaAssembly> {
         &self.arenas
+    }
+
+    /// Returns the protection of the replica's first object, which is the first to lose it.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn oldest_lock(&self) -> Result<Option<ObjectLock>, TargetError> {
+        let first = FileName::new(MARK).expect("a plain name");
+        if self.settings.contains_key(&first) { self.target.lock(&first) } else { Ok(None) }
     }
 
     /// Reads a small file.

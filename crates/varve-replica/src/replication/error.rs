@@ -3,7 +3,7 @@
 use std::io;
 
 use varve_log::{ArenaId, OpenLogError, ReadLogError, RecoverError};
-use varve_remote::TargetError;
+use varve_remote::{HiddenObjects, TargetError};
 use varve_world::{FileName, LockError};
 
 use crate::objects::listing::ObstructingEntry;
@@ -42,6 +42,9 @@ pub enum ReplicateError {
         "this store was replicated here before, and no copy is left: its disk is not mounted, or the copy was removed. Nothing was written"
     )]
     Emptied,
+    /// The same, but the target keeps the objects.
+    #[error("this store was replicated here before, and {0}. Nothing was written")]
+    Hidden(HiddenObjects),
     /// The target contains something else.
     #[error("the target is not empty, and holds no replica: it has {object}")]
     Occupied {

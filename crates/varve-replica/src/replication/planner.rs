@@ -74,7 +74,8 @@ impl ReplicationPlan {
         listing.require_clear()?;
         let seen = ReplicaEnd::read(source.world.storage.as_ref(), source.log.keys(), target.as_ref());
         if seen.is_some() && listing.is_empty() && !options.recreate {
-            return Err(ReplicateError::Emptied);
+            let hidden = target.hidden().unwrap_or_default();
+            return Err(hidden.map_or(ReplicateError::Emptied, ReplicateError::Hidden));
         }
         let mut plan = Self::default();
         let (mut unknown, mut counted) = plan.arenas(source, &listing, options)?;

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::kinds;
+use crate::kinds::{self, Kind};
 use crate::lonely_server::program;
+use crate::recovery_page;
 use crate::sandbox::{json_lines, noise};
 use crate::second_home::Second;
 
@@ -29,16 +31,35 @@ fn ask(curl: &Path, sha256: &str, words: &[&str]) -> (u16, String) {
     (status.parse().unwrap(), said)
 }
 
+/// Makes the bucket `locked`, whose rule protects each new version of an object. Returns its URL.
+fn make_locked_bucket(curl: &Path, kind: &Kind) -> String {
+    let bucket = format!("http://127.0.0.1:{}/locked", kind.server.port);
+    let lock = ["-X", "PUT", "-H", "x-amz-bucket-object-lock-enabled: true", &bucket];
+    assert_eq!(ask(curl, NOTHING_SHA256, &lock).0, 200);
+    let rule = format!("{bucket}?object-lock=");
+    let rule = ["-X", "PUT", "-H", RULE_MD5, "-H", "Content-Type:", "--data-binary", RULE, &rule];
+    assert_eq!(ask(curl, RULE_SHA256, &rule).0, 200);
+    bucket
+}
+
+/// The names of all files below a folder.
+fn files_below(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let own = entry.file_name().into_string().unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files_below(&entry.path()).iter().map(|below| format!("{own}/{below}"))),
+            false => found.push(own),
+        }
+    }
+    found
+}
+
 #[test]
 fn a_bucket_with_object_lock_will_do() {
     let (Some(kind), Some(curl)) = (kinds::s3(), program("curl")) else { return };
     let server = format!("http://127.0.0.1:{}", kind.server.port);
-    let bucket = format!("{server}/locked");
-    let lock = ["-X", "PUT", "-H", "x-amz-bucket-object-lock-enabled: true", &bucket];
-    assert_eq!(ask(&curl, NOTHING_SHA256, &lock).0, 200);
-    let rule = format!("{bucket}?object-lock=");
-    let rule = ["-X", "PUT", "-H", RULE_MD5, "-H", "Content-Type:", "--data-binary", RULE, &rule];
-    assert_eq!(ask(&curl, RULE_SHA256, &rule).0, 200);
+    let bucket = make_locked_bucket(&curl, &kind);
 
     let mut second = Second::new(&kind);
     second.url = format!("s3://locked/replica?endpoint={server}");
@@ -81,4 +102,68 @@ fn a_bucket_with_object_lock_will_do() {
     assert!(run.text().contains("removed 0 objects"), "{}", run.text());
     assert!(run.text().contains("stay, locked there: all may be removed after 2099-01-01"), "{}", run.text());
     assert!(second.ok(&["verify", "--replica", "URL", "--data"]).contains("all is well"));
+}
+
+/// A thief of the credentials cannot remove a locked version, but can hide it behind a delete
+/// marker or a new version. The reader is led to the objects as they were.
+#[test]
+fn objects_behind_delete_markers_are_found() {
+    let (Some(kind), Some(curl)) = (kinds::s3(), program("curl")) else { return };
+    let bucket = make_locked_bucket(&curl, &kind);
+    let mut second = Second::new(&kind);
+    second.url = format!("s3://locked/replica?endpoint=http://127.0.0.1:{}", kind.server.port);
+    second.sandbox.snapshot_bytes("disk", &noise(51, 2_300_000));
+    second.ok(&["replicate", "URL", "--segment-size", "1M"]);
+    // The server tells of the lock of a single object only, and not of the bucket's rule.
+    let until = format!("{bucket}/replica/replica.toml?retention=");
+    let until = ["-X", "PUT", "-H", RETENTION_MD5, "-H", "Content-Type:", "--data-binary", RETENTION, &until];
+    assert_eq!(ask(&curl, RETENTION_SHA256, &until).0, 200);
+    let audit = second.ok(&["verify", "--replica", "URL"]);
+    assert!(audit.contains("object lock protects its first object until 2099-01-01"), "{audit}");
+
+    let names = files_below(&kind.server.folder.path().join("s3/locked/replica"));
+    let names: Vec<_> = names.iter().filter(|name| !name.starts_with('.')).collect();
+    assert!(names.len() > 5, "{names:?}");
+    // The server tells times in whole seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    for name in &names {
+        let status = ask(&curl, NOTHING_SHA256, &["-X", "DELETE", &format!("{bucket}/replica/{name}")]).0;
+        assert_eq!(status, 204, "{name}");
+    }
+    let text = format!("{} objects are hidden there by delete markers since 20", names.len());
+    for (store, words) in [
+        (second.sandbox.store(), &["clone", "URL", "nothing"][..]),
+        (Path::new(&second.url), &["snapshots"]),
+        (second.sandbox.store(), &["verify", "--replica", "URL"]),
+    ] {
+        let run = second.run_at(store, words);
+        assert!(run.stderr.contains(&text), "{words:?}: {}", run.stderr);
+        assert_eq!(run.code, Some(10), "{words:?}");
+    }
+    let run = second.run(&["replicate", "URL"]);
+    assert!(run.stderr.contains(&text) && run.code == Some(1), "{}", run.stderr);
+    let run = second.run(&["clone", "URL", "nothing"]);
+    let before = run.stderr.split('\'').find(|part| part.starts_with("s3://")).unwrap().to_owned();
+    assert!(before.contains("as-of=20"), "{before}");
+    second.url = before;
+    assert!(second.ok(&["verify", "--replica", "URL", "--data"]).contains("all is well"));
+    let clone = second.sandbox.path("clone");
+    let commands = recovery_page::commands_of("The objects in a bucket are hidden");
+    assert_eq!(commands.len(), 2);
+    for line in commands {
+        let words: Vec<_> = line.split(' ').skip(1).collect();
+        let words: Vec<_> = words
+            .into_iter()
+            .map(|word| match word {
+                "/backup/store" => clone.to_str().unwrap(),
+                word if word.contains("?as-of=") => "URL",
+                word => word,
+            })
+            .collect();
+        second.ok(&words);
+    }
+    second.sandbox.snapshot_bytes("disk", &noise(52, 100_000));
+    let written = second.run(&["replicate", "URL"]);
+    assert_eq!(written.code, Some(1), "{}", written.stderr);
+    assert!(written.stderr.contains("the bucket is read as it was"), "{}", written.stderr);
 }

@@ -27,6 +27,9 @@ pub(super) fn replication_hint(error: &ReplicateError) -> Option<&'static str> {
         ReplicateError::Emptied => {
             Some("mount the disk, or correct the address; --recreate makes a new copy")
         }
+        ReplicateError::Hidden(_) => Some(
+            "change the credentials of the bucket first; --recreate makes a new copy beside the hidden one",
+        ),
         ReplicateError::ForeignConfig => Some(PUT_CONFIG),
         ReplicateError::Ahead { .. } => {
             Some("`varve clone TARGET FOLDER` brings the newer state into another folder")

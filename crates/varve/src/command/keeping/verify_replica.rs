@@ -7,13 +7,14 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use varve_archive::{Archive, Harm, Progress, harm_of};
 use varve_block::with_causes;
+use varve_remote::{HiddenObjects, ObjectLock};
 use varve_replica::{
     AuditFinding, AuditReport, ClumpShare, ReplicaToAudit, ReplicateError, ReplicateOptions, ReplicationPlan,
     ReplicationSource, audit,
 };
 use varve_session::{History, NamedBy, target};
 use varve_store::{Store, StoreAccess};
-use varve_world::World;
+use varve_world::{Clock, RealClock, World};
 
 use super::transfer_progress::TransferProgress;
 use super::verify_store::{describe, harm_as_json};
@@ -22,7 +23,15 @@ use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
 use crate::signals::cancellable_progress;
-use crate::{say, show};
+use crate::{moment, say, show};
+
+/// The protection of the replica by its target, as far as the target tells.
+struct TargetProtection {
+    /// Objects that are kept, but no longer listed. Asked for only if something is missing.
+    hidden: Option<HiddenObjects>,
+    /// The lock of the replica's first object.
+    lock: Option<ObjectLock>,
+}
 
 /// The result of comparing a replica with its store.
 struct ReplicaComparison {
@@ -72,10 +81,16 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs, text: &str) -> Result<Com
         if audit.findings.is_empty() { (Vec::new(), None) } else { harm(store, &audit, &progress) };
     drop(shown);
     let has_nothing = has_nothing(&audit, compared.as_ref());
+    let is_complete = audit.findings.is_empty() && !has_nothing;
+    let protection = TargetProtection {
+        hidden: if is_complete { None } else { there.replica.target().hidden().unwrap_or_default() },
+        lock: there.replica.oldest_lock().unwrap_or_default(),
+    };
     if invocation.json {
-        print_json(text, &audit, compared.as_ref(), &harm, is_older, has_nothing);
+        print_json(text, &audit, compared.as_ref(), &harm, &protection, is_older, has_nothing);
     } else {
         print(invocation, text, &audit, compared.as_ref(), &harm);
+        print_protection(invocation, &protection);
     }
     if let Some(error) = unread {
         remark!("varve: the harm cannot be determined: {error}");
@@ -211,11 +226,28 @@ fn print(
     }
 }
 
+fn print_protection(invocation: &Invocation, protection: &TargetProtection) {
+    if let Some(hidden) = &protection.hidden {
+        remark!("varve: {hidden}");
+    }
+    let Some(lock) = &protection.lock else { return };
+    let today = moment::rfc3339(RealClock.now());
+    match lock {
+        ObjectLock::Until(day) if day.as_str() < today.get(..10).unwrap_or_default() => remark!(
+            "varve: object lock protected its first object until {day}, and no longer does: nothing renews a lock"
+        ),
+        _ if invocation.quiet => {}
+        ObjectLock::Until(day) => say!("object lock protects its first object until {day}"),
+        ObjectLock::LegalHold => say!("its first object is under a legal hold"),
+    }
+}
+
 fn print_json(
     text: &str,
     audit: &AuditReport,
     compared: Option<&ReplicaComparison>,
     harm: &[Harm],
+    protection: &TargetProtection,
     is_older: bool,
     has_nothing: bool,
 ) {
@@ -246,6 +278,12 @@ fn print_json(
         "has_nothing": has_nothing,
         "behind_bytes": compared.map(|compared| compared.behind_bytes),
         "compared": compared.map(|compared| &compared.complaints),
+        "hidden": protection.hidden.as_ref().map(|hidden| hidden.count),
+        "hidden_since": protection.hidden.as_ref().map(|hidden| &hidden.since),
+        "oldest_lock": protection.lock.as_ref().map(|lock| match lock {
+            ObjectLock::Until(day) => day.as_str(),
+            ObjectLock::LegalHold => "legal hold",
+        }),
     });
     say::record("replica_verified", value);
 }
