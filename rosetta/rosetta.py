@@ -30,6 +30,8 @@ KINDS = (1, "hash", "blake3"), (1, "hash", "sha1"), (2, "value", "blake3")     #
 LIMIT = 64 << 20                        # for a body, a content and a table; FORMAT.md sets none
 FILE, FOLDER, SYMLINK, CHARACTER_DEVICE, BLOCK_DEVICE, FIFO, SOCKET = range(1, 8)
 SPECIAL = {CHARACTER_DEVICE: stat.S_IFCHR, BLOCK_DEVICE: stat.S_IFBLK, FIFO: stat.S_IFIFO, SOCKET: stat.S_IFSOCK}
+class NewerVersion(Exception):
+    """A newer program has written it. That is no damage, and nothing may be concluded from the rest."""
 def must(holds: object, otherwise: str) -> None:
     if not holds:
         raise ValueError(otherwise)
@@ -63,6 +65,8 @@ class Keys:
     """The settings of the store, and its keys."""
     def __init__(self, folder: Path, key_file: Path | None) -> None:
         config = tomllib.loads((folder / "config.toml").read_text())
+        if isinstance(config.get("format"), int) and config["format"] > 2:
+            raise NewerVersion(f"{folder}/config.toml: format {config['format']}")
         bound = {name: str(config.get(name)) for name in ("id", "score", "compare", "encryption", "arena_bytes")}
         self.store_id, self.sha1 = bytes.fromhex(bound["id"]), bound["score"] == "sha1"
         self.encrypted, self.by_value = bound["encryption"] == "aes-256-gcm", bound["compare"] == "value"
@@ -125,14 +129,16 @@ class Arena:
         self.durable = 0                    # the durable mark of its pages, in granules
         with self.at(0):
             self.size = path.stat().st_size
-            length = struct.unpack("<I", self.read(12, 4))[0]
-            head = self.read(0, min(length, MAX_BLOCK))
-            must(head[:8] == b"varveAR1" and 1 <= (version := int.from_bytes(head[8:12], "little")) <= 4
-                 and 512 <= len(head) == length, "this is no arena of version 1 to 4")
+            head = self.read(0, 512)
+            magic, version, length = struct.unpack_from("<8sII", head)
+            must(magic == b"varveAR1" and version, "this is no arena")
             store_id, number, self.generation, cipher, self.uid, *wrap = struct.unpack_from("<16sQII16sII", head, 16)
             self.first, self.header_code, self.blind = length // GRANULE, head[-32:], wrap[0] == 2
             self.has_deltas = version > 3 and not self.blind
-            must(length % GRANULE == 0 and self.header_code == keyed(keys.seal, head[:-32]), "its code is wrong")
+            must(self.header_code == keyed(keys.seal, head[:-32]), "its code is wrong")
+            if version > 4:
+                raise NewerVersion(f"{path}: version {version}")
+            must(length == 512, "an odd header")
             must((store_id, number) == (keys.store_id, self.number), "it belongs to another store or place")
             must([cipher, *wrap] in ([[1, 1, 48], [1, 2, 80]] if keys.encrypted else [[0, 0, 0]]), "a foreign cipher")
             self.page_key = self.clump_key = derive("directory", keys.names, self.uid)
@@ -233,8 +239,8 @@ class Clump:
     digests: list[bytes]
 
 class Store:
-    def __init__(self, folder: Path, key_file: Path | None = None, out: TextIO = sys.stderr) -> None:
-        self.out, self.keys, self.troubles, self.said = out, Keys(folder, key_file), 0, set[str]()
+    def __init__(self, folder: Path, key_file: Path | None = None, out: TextIO = sys.stderr, older: bool = False) -> None:
+        self.folder, self.out, self.keys, self.troubles, self.said = folder, out, Keys(folder, key_file), 0, set[str]()
         self.width = 24 if self.keys.by_value else 20 if self.keys.sha1 else 32
         self.zeros = b"\xff" * 24 if self.keys.by_value else self.score(b"")    # a whole subtree of zeros
         self.clumps: list[Clump] = []                               # in the order of the log
@@ -250,6 +256,10 @@ class Store:
                 self.open_directory(arenas[-1])
             except (ValueError, OSError) as error:
                 self.report(error)
+            except NewerVersion as error:       # its catalog may be the newest
+                if not older:
+                    raise
+                self.report(f"{error}: left out; the list of snapshots may be an old one, with forgotten ones", "warning")
         for arena, head in self.unnamed:        # deltas need blocks of other arenas
             self.salvage(arena, head)
         arenas = sorted((a for a in arenas if a.seal_code), key=lambda arena: (arena.ordinal, arena.number))
@@ -287,7 +297,10 @@ class Store:
 
     def open_directory(self, arena: Arena) -> None:  # notes the place of every block, and checks the seal
         free, rows, unnamed, pages = arena.first, list[Row](), list[Head](), list[list[Clump]]()
-        sealed = arena.size >= 96 and arena.read(arena.size - 96, 8) == b"varveSL1"
+        footer = arena.read(arena.size - 96, 96) if arena.size >= 96 else b""
+        sealed = footer[:8] == b"varveSL1"
+        if sealed and footer[8:12] != b"\1\0\0\0" and footer[88:] == struct.pack("<Q", xxh3_64_intdigest(footer[:88])):
+            raise NewerVersion(f"{arena.path}: a footer of version {int.from_bytes(footer[8:12], 'little')}")
         for head, body in arena.walk():
             if not head.is_page:
                 unnamed.append(head)
@@ -701,10 +714,11 @@ def main() -> int:
     parser.add_argument("path", nargs="?", type=os.fsencode, default=b"")
     parser.add_argument("--key-file", type=Path)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--older", action="store_true", help="leave out what a newer program has written")
     words = parser.parse_args()
     os.umask(0o077)                         # others get access only when the mode is set
     try:
-        store = Store(words.store, words.key_file)
+        store = Store(words.store, words.key_file, older=words.older)
         if words.command == "list":
             list_snapshots(store, words.json)
         elif words.command == "check":
@@ -723,5 +737,7 @@ def main() -> int:
         return 1 if store.troubles else 0
     except (OSError, ValueError) as error:
         sys.exit(f"rosetta: {shown(str(error))}")
+    except NewerVersion as error:
+        sys.exit(f"rosetta: {shown(str(error))}: a newer program wrote it. Read the page that it left; --older leaves it out")
 if __name__ == "__main__":
     sys.exit(main())

@@ -70,7 +70,7 @@ def complain(store: Path, key: bool = False) -> str:
         rosetta.check(reader)
         assert bool(reader.troubles) == ("damage: " in out.getvalue())
         return out.getvalue()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, rosetta.NewerVersion) as error:
         return f"rosetta: {error}"
 
 
@@ -295,7 +295,7 @@ def examine(store: Path) -> tuple[str, list[object]]:
         reader, out = opened(store)
         rosetta.check(reader)
         return out.getvalue(), contents(reader)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, rosetta.NewerVersion) as error:
         return f"does not open: {error}", []
 
 
@@ -539,3 +539,26 @@ def test_evil_lengths(tmp_path: Path, evil: Callable[[Writer], None]) -> None:
     w.page()
     assert "damage" in complain(tmp_path / "store")
     assert rosetta_run(tmp_path / "store", "cat", "good", "/").stdout == IMAGE
+
+
+def raise_version(arena: Path, seal: bytes) -> None:
+    """Writes an arena's header anew, as that of a later version."""
+    data = bytearray(arena.read_bytes())
+    data[8:12] = struct.pack("<I", 9)
+    data[480:512] = rosetta.keyed(seal, bytes(data[:480]))
+    arena.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_an_arena_of_a_newer_program_is_no_damage(tmp_path: Path, last: bool) -> None:
+    store, _ = make(tmp_path, arena_bytes=4096)
+    arenas = sorted((store / "arenas").iterdir())
+    raise_version(arenas[-1 if last else 0], opened(store)[0].keys.seal)
+    for words in (["list"], ["check"], ["restore", "home", str(tmp_path / "dest")]):
+        run = rosetta_run(store, *words)
+        assert run.returncode == 1 and not run.stdout and b"a newer program wrote it" in run.stderr, run
+    assert not (tmp_path / "dest").exists()
+    run = rosetta_run(store, "list", "--older")
+    assert b"may be an old one" in run.stderr
+    (store / "config.toml").write_text("format = 9\n")
+    assert b"a newer program wrote it" in rosetta_run(store, "list", "--older").stderr

@@ -30,6 +30,8 @@ pub enum FailureKind {
     NoStore,
     /// There is something else than a store or replica.
     NotAStore,
+    /// A newer version of the program wrote the data.
+    NewerVersion,
     /// Stored bytes are lost or changed.
     Damage,
     /// The settings of the store are lost or changed. Every copy of the store has them.

@@ -9,7 +9,7 @@ use varve_archive::{
     WalkBlocksError,
 };
 use varve_block::{FailureKind, GetError, HasKind, causes};
-use varve_log::AppendError;
+use varve_log::{AppendError, ParityHeaderError, ReadLogError};
 use varve_replica::{CloneError, DropError, ObstructingEntry, OpenReplicaError};
 use varve_store::{ChooseIndexError, ConfigError, KeyError, NotPermitted, OpenStoreError};
 use varve_tree::{DecodeTreeBlockError, ReadPointerError, ReadTreeError};
@@ -75,6 +75,8 @@ pub fn kind_of(error: &(dyn Error + 'static)) -> Option<FailureKind> {
         ObstructingEntry,
         OpenReplicaError,
         OpenStoreError,
+        ParityHeaderError,
+        ReadLogError,
         ReadPointerError,
         ReadRecordsError,
         ReadRemovedError,

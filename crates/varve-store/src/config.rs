@@ -203,7 +203,10 @@ pub enum ConfigError {
     Value { key: &'static str, value: String },
 }
 
-has_kind!(ConfigError: Self::Parse(_) | Self::Value { .. } => SettingsLost);
+has_kind!(ConfigError:
+    Self::NewerFormat { .. } => NewerVersion,
+    Self::Parse(_) | Self::Value { .. } => SettingsLost,
+);
 
 impl StoreConfig {
     /// The smallest block size of a disk image.

@@ -27,7 +27,7 @@ pub use paper::{PaperError, PaperKey};
 pub use secret::{PassphraseCost, Secret};
 pub use slot::KeyEntry;
 
-use slot::KeySlot;
+use slot::{KeySlot, SlotFault};
 use tries::KeyTries;
 
 pub(crate) const FOLDER: &str = "keys";
@@ -88,6 +88,11 @@ pub enum KeyError {
     /// A key's file is malformed.
     #[error("{file}: this key is damaged, and the store has no other key of its kind")]
     Malformed { file: FileName },
+    /// None of the keys that this program knows opens, and there are others.
+    #[error(
+        "{file}: this key is of a kind that this program does not know, and the secret opens none of the others: use a newer version of it"
+    )]
+    Newer { file: FileName },
     /// An empty passphrase or a short key file.
     #[error("the {what} is too short: {advice}")]
     TooShort {
@@ -150,6 +155,7 @@ has_kind!(KeyError:
     Self::Wrong { .. } | Self::NotAllTried { .. } => WrongKey,
     Self::NoSuchKind { what: "passphrase" } => NeedsKeyFile,
     Self::NoSuchKind { .. } => NeedsPassphrase,
+    Self::Newer { .. } => NewerVersion,
     Self::Malformed { .. } | Self::NoKeys => KeysLost,
 );
 
@@ -209,10 +215,12 @@ fn own_key(wrapping_key: &[u8; 32]) -> LockedMemory<[u8; 32]> {
     LockedMemory::filled(|own: &mut [u8; 32]| *own = blake3::derive_key("varve 1 own", wrapping_key))
 }
 
-/// The sound and the damaged files in `keys/`.
+/// The files in `keys/`.
 struct Slots {
     sound: BTreeMap<FileName, KeySlot>,
     damaged: Vec<FileName>,
+    /// Keys that a newer program made. They are left as they are.
+    newer: Vec<FileName>,
     /// The error of a file that could not be read, if there was one.
     unread: Option<std::io::Error>,
 }
@@ -230,7 +238,7 @@ fn slots(storage: &dyn Storage) -> Result<Slots, KeyError> {
 fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
     let files = storage.list(FOLDER)?;
     let files = files.into_iter().filter(|file| file.as_str().ends_with(".toml"));
-    let mut slots = Slots { sound: BTreeMap::new(), damaged: Vec::new(), unread: None };
+    let mut slots = Slots { sound: BTreeMap::new(), damaged: Vec::new(), newer: Vec::new(), unread: None };
     for file in files {
         let contents = match storage.read_whole(&file, FILE_BYTES_MAX) {
             Ok(contents) => contents,
@@ -245,8 +253,9 @@ fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
             }
         };
         match KeySlot::parse(&file, &contents) {
-            Some(slot) => drop(slots.sound.insert(file, slot)),
-            None => slots.damaged.push(file),
+            Ok(slot) => drop(slots.sound.insert(file, slot)),
+            Err(SlotFault::Damaged) => slots.damaged.push(file),
+            Err(SlotFault::Newer) => slots.newer.push(file),
         }
     }
     if slots.sound.len() > KEYS_MAX {
@@ -255,10 +264,11 @@ fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
     Ok(slots)
 }
 
-/// Returns the number of sound keys, and the files of the damaged ones.
+/// Returns the number of sound keys, with those of a newer program, and the files of the damaged
+/// ones.
 pub(crate) fn sound_and_damaged(storage: &dyn Storage) -> Result<(usize, Vec<FileName>), KeyError> {
-    let Slots { sound, damaged, .. } = slots(storage)?;
-    Ok((sound.len(), damaged))
+    let Slots { sound, damaged, newer, .. } = slots(storage)?;
+    Ok((sound.len() + newer.len(), damaged))
 }
 
 /// Returns whether every key of the store can read. A damaged or unreadable one might not.
@@ -270,7 +280,7 @@ pub(crate) fn all_can_read(storage: &dyn Storage) -> bool {
 
 /// Returns true if this is a well-formed key file. It may still be another store's.
 pub(crate) fn is_sound(file: &FileName, contents: &[u8]) -> bool {
-    KeySlot::parse(file, contents).is_some()
+    KeySlot::parse(file, contents).is_ok()
 }
 
 /// Opens the first key that the secret opens.
@@ -279,8 +289,8 @@ pub(crate) fn open(
     config: &StoreConfig,
     secret: Option<&Secret>,
 ) -> Result<OpenedKey, KeyError> {
-    let Slots { sound, damaged, unread } = slots_that_read(storage)?;
-    if sound.is_empty() && damaged.is_empty() {
+    let Slots { sound, damaged, newer, unread } = slots_that_read(storage)?;
+    if sound.is_empty() && damaged.is_empty() && newer.is_empty() {
         return Err(unread.map_or(KeyError::NoKeys, KeyError::from));
     }
     let secret = secret.ok_or(KeyError::Missing)?;
@@ -302,6 +312,9 @@ pub(crate) fn open(
     }
     if let Some(error) = unread {
         return Err(error.into());
+    }
+    if let Some(file) = newer.into_iter().next() {
+        return Err(KeyError::Newer { file });
     }
     let what = secret.what();
     if !left.is_empty() {

@@ -51,7 +51,7 @@ pub(crate) use writer_lock::WriterLock;
 
 use std::sync::Arc;
 
-use varve_log::{ArenaId, ArenaMap, LockedMemory, Log, LogConfig, OpenedArena, ReadLogError};
+use varve_log::{ArenaId, ArenaMap, ArenaVersion, LockedMemory, Log, LogConfig, OpenedArena, ReadLogError};
 use varve_world::{Storage, World};
 
 use crate::config::StoreConfig;
@@ -184,6 +184,24 @@ impl Vault {
     /// [`ReadLogError`] when it cannot be opened.
     pub fn arena(&self, id: ArenaId) -> Result<Arc<OpenedArena>, ReadLogError> {
         self.directory.arena(id)
+    }
+
+    /// Returns the version of the last arena that can be opened. No arena of the store has a higher
+    /// one.
+    ///
+    /// # Errors
+    /// [`OpenStoreError::List`], and [`OpenStoreError::Read`] if a newer program wrote the arena.
+    /// This program must then neither write to the store, nor take the catalog in the arenas before
+    /// for the newest.
+    pub(crate) fn newest_version(&self) -> Result<ArenaVersion, OpenStoreError> {
+        for id in self.log.arenas()?.into_iter().rev() {
+            match self.directory.arena(id) {
+                Ok(arena) => return Ok(arena.header().version()),
+                Err(error) if error.is_newer() => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        Ok(ArenaVersion::default())
     }
 
     /// Returns the parity files.

@@ -1,7 +1,7 @@
 //! Checks: reads the store, and reports what is wrong with it.
 //!
 //! It owns no state. Always true: a finding is reported only if it is found twice, since a writer
-//! may be at work. Data of a newer program is reported as such, never as damage to be mended.
+//! may be at work. Data of a newer program is never a finding: it ends the check with an error.
 
 mod arena;
 mod audit_record;

@@ -1,10 +1,10 @@
 //! The findings of a check, and the errors that can end it.
 
-use std::io;
 use std::mem::discriminant;
 
 use varve_block::BlockName;
 use varve_log::{ArenaId, ParityHeaderError, ReadLogError};
+use varve_store::OpenParityError;
 
 /// A part of the log that is not as it was written.
 #[derive(Debug)]
@@ -59,10 +59,11 @@ pub enum DamageKind {
 }
 
 impl DamageKind {
-    /// Returns true if a newer program wrote the data. It may be good, and this program must not
-    /// change it.
-    pub(crate) fn is_newer(&self) -> bool {
-        matches!(self, Self::Unreadable(error) if error.is_newer())
+    /// Returns true if an arena merely has no parity yet: the store is a fresh clone, or was made
+    /// without parity. Nothing is lost, and the next writers make it.
+    #[must_use]
+    pub fn is_missing_parity(&self) -> bool {
+        matches!(self, Self::Parity(ParityDamage::Missing))
     }
 
     /// Returns true if the only finding is that the disk does not return data. The data may be
@@ -115,7 +116,7 @@ pub enum ParityDamage {
 #[error("the parity of arena {arena} cannot be read")]
 pub struct CheckParityError {
     pub arena: ArenaId,
-    pub source: io::Error,
+    pub source: OpenParityError,
 }
 
 /// An arena could not be checked. That proves nothing about the arena.
@@ -172,8 +173,8 @@ impl ArenaCheck {
 }
 
 /// Returns true if a failed read is a finding to report, after which the check continues. A sector
-/// that the disk does not return is a finding. A key without read permission is none, nor is a
-/// process that can open no more files.
+/// that the disk does not return is a finding. Data of a newer program is none, nor is a key
+/// without read permission, or a process that can open no more files.
 pub(crate) fn is_finding(error: &ReadLogError) -> bool {
-    !error.is_passing() && !matches!(error, ReadLogError::NoReadKey { .. })
+    !error.is_passing() && !error.is_newer() && !matches!(error, ReadLogError::NoReadKey { .. })
 }

@@ -161,7 +161,7 @@ Examples:
 A snapshot is named by its name (the newest of that name), HOST:NAME (the newest of that name from that host), NAME@2026-05-01 \
 (the newest on or before that day), @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed, 2 usage \
 error, 3 done with gaps (some files could not be read), 4 a promise is broken, 5 damage found, 6 nothing was done, 10 no store there, 11 another writer holds the store, 12 \
-wrong key or passphrase, 130 interrupted.";
+wrong key or passphrase, 13 a newer version is needed, 130 interrupted.";
 
 const INSIDE_HELP: &str = "\
 Inside a disk image, paths begin with the name of a volume, as `ls NAME` lists them: web@2026-05-01:p1/etc/fstab. disk.raw is the \

@@ -15,6 +15,7 @@ pub const NOTHING_DONE: u8 = 6;
 pub const NO_STORE: u8 = 10;
 pub const LOCKED: u8 = 11;
 pub const WRONG_KEY: u8 = 12;
+pub const NEWER_VERSION: u8 = 13;
 pub const INTERRUPTED: u8 = 130;
 
 /// Returns the exit status of a command that failed with this error. After a signal, a command
@@ -38,6 +39,7 @@ fn of_kind(kind: FailureKind) -> u8 {
         | FailureKind::CannotRead
         | FailureKind::NeedsFullKey => WRONG_KEY,
         FailureKind::NoStore | FailureKind::NotAStore => NO_STORE,
+        FailureKind::NewerVersion => NEWER_VERSION,
         FailureKind::Damage | FailureKind::SettingsLost | FailureKind::KeysLost => DAMAGE,
         FailureKind::NoSpace => FAILED,
     }

@@ -26,6 +26,9 @@ fn of_kind(kind: FailureKind) -> Option<&'static str> {
         FailureKind::NeedsPassphrase => Some("leave out --key-file, and give its passphrase"),
         FailureKind::CannotRead => Some("give a key that `varve key list` shows as full or append-only"),
         FailureKind::NeedsFullKey => Some("give a key that `varve key list` shows as full"),
+        FailureKind::NewerVersion => Some(
+            "use the newest version of Varve on every machine that uses this store; nothing was changed, and nothing is damaged",
+        ),
         FailureKind::SettingsLost => Some(
             "every copy and replica of the store has the same file: `varve repair --from COPY` restores it",
         ),

@@ -4,7 +4,7 @@
 //! |-------:|------:|------------------|-----------------------------------------------------------------------------|
 //! |      0 |     8 | magic            | `varveAR1`                                                                  |
 //! |      8 |     4 | version          | 1 without framed clumps, 2 without notes, 3 without deltas, 4               |
-//! |     12 |     4 | header_bytes     | 512; in general a multiple of 128                                           |
+//! |     12 |     4 | header_bytes     | 512                                                                         |
 //! |     16 |    16 | store_id         | the store's identity                                                        |
 //! |     32 |     8 | arena            | this arena's number                                                         |
 //! |     40 |     4 | generation       | 0; one more each time the arena is rewritten                                |
@@ -25,8 +25,8 @@ use crate::keys::cipher::{WrapError, constant_time_equal, unwrap_secret, wrap_se
 use crate::keys::hpke;
 use crate::keys::log_keys::{Hex, LogKeys, Wrapping};
 
-/// The length of an arena's header in bytes. A later version may make it longer and record that in
-/// `header_bytes`.
+/// The length of an arena's header in bytes. A later version may add to it, and record that in
+/// `header_bytes`; its first bytes stay as they are, with their code.
 pub const ARENA_HEADER_BYTES: usize = 512;
 
 const MAGIC: [u8; 8] = *b"varveAR1";

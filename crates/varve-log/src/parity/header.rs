@@ -1,7 +1,7 @@
 //! The header of a parity file: its arena and its layout. The table of its bytes is in `parity.rs`.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::LittleEndian;
+use varve_block::{LittleEndian, has_kind};
 
 use crate::arenas::address::ArenaId;
 use crate::keys::cipher::constant_time_equal;
@@ -44,6 +44,8 @@ pub enum ParityHeaderError {
     #[error("its header is invalid")]
     Malformed,
 }
+
+has_kind!(ParityHeaderError: Self::NewerVersion { .. } => NewerVersion);
 
 impl ParityHeader {
     /// Returns the header's bytes and the key of its file.
@@ -88,13 +90,16 @@ impl ParityHeader {
         if decoder.array() != Some(MAGIC) {
             return Err(ParityHeaderError::NotParity);
         }
-        match decoder.u32() {
-            Some(VERSION) => {}
-            Some(version) if version > VERSION => return Err(ParityHeaderError::NewerVersion { version }),
-            _ => return Err(ParityHeaderError::NotParity),
-        }
+        let version = decoder.u32().unwrap_or_default();
+        // The place of the code is the same in all versions. So a damaged header is not mistaken
+        // for a newer one.
         if !constant_time_equal(&keys.parity_code(coded), &code) {
             return Err(ParityHeaderError::Forged);
+        }
+        match version {
+            VERSION => {}
+            0 => return Err(ParityHeaderError::Malformed),
+            version => return Err(ParityHeaderError::NewerVersion { version }),
         }
         let header = Self::fields(decoder).ok_or(ParityHeaderError::Malformed)?;
         if (header.store_id, header.arena, header.generation) != (store_id, arena, generation) {
@@ -166,6 +171,8 @@ mod tests {
         }
         let mut newer = good;
         newer[8] = 2;
+        let code = keys.parity_code(&newer[..CODED_BYTES]);
+        newer[CODED_BYTES..][..CODE_BYTES].copy_from_slice(&code);
         assert_eq!(decode(&newer), Err(ParityHeaderError::NewerVersion { version: 2 }));
     }
 }

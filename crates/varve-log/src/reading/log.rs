@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use varve_block::Score;
+use varve_block::{Score, has_kind};
 use varve_world::{FileName, Storage, is_exhausted};
 
 use crate::arenas::address::{ArenaId, ArenaMap, Granule};
@@ -80,13 +80,16 @@ pub enum ReadLogError {
     },
 }
 
+has_kind!(ReadLogError: error if error.is_newer() => NewerVersion);
+
 impl ReadLogError {
     /// Returns true if the bytes are wrong or the disk does not return them. Returns false if the
-    /// read failed for a reason outside the log.
+    /// read failed for a reason outside the log, or if a newer program wrote the bytes.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
             Self::NoReadKey { .. } => false,
+            _ if self.is_newer() => false,
             Self::Base { source, .. } => matches!(source, BaseError::Lost(_)),
             Self::Storage { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
@@ -113,6 +116,12 @@ impl ReadLogError {
             Self::Header { source: ArenaHeaderError::NewerVersion { .. }, .. }
                 | Self::Seal { source: FooterError::NewerVersion { .. }, .. }
         )
+    }
+
+    /// Returns true if the end of an arena is a damaged or torn seal.
+    #[must_use]
+    pub fn is_broken_seal(&self) -> bool {
+        matches!(self, Self::Seal { .. }) && !self.is_newer()
     }
 
     /// Returns true if an arena's header claims another place or another store.
@@ -146,7 +155,7 @@ impl ReadLogError {
     /// Returns true if the bytes may still be readable later or with another key. A copy of the
     /// whole parts must not skip them.
     pub(crate) fn is_no_loss(&self) -> bool {
-        self.is_passing() || matches!(self, Self::NoReadKey { .. })
+        self.is_passing() || self.is_newer() || matches!(self, Self::NoReadKey { .. })
     }
 
     /// Returns the arena of the error.

@@ -38,7 +38,7 @@ impl Log {
     /// [`ReadLogError`]; [`ReadLogError::Seal`] when the seal is damaged in another way.
     pub fn state_as_left(&self, arena: &OpenedArena) -> Result<ArenaState, ReadLogError> {
         match self.state(arena) {
-            Err(error @ ReadLogError::Seal { .. }) => {
+            Err(error) if error.is_broken_seal() => {
                 let found = self.scan(arena)?;
                 let is_torn = found.ends_at_seal() && self.end(arena, &found)? == ArenaEnd::Torn;
                 if is_torn { Ok(ArenaState::Unsealed) } else { Err(error) }

@@ -57,6 +57,7 @@ pub enum OpenReplicaError {
 has_kind!(OpenReplicaError:
     Self::NotAReplica => NotAStore,
     Self::Hidden(_) => NotAStore,
+    Self::NewerLayout { .. } => NewerVersion,
     Self::Mark => Damage,
 );
 
@@ -65,6 +66,12 @@ has_kind!(OpenReplicaError:
 struct ReplicaFile {
     layout: u32,
     store: String,
+}
+
+/// The part of `replica.toml` that is the same in all layouts.
+#[derive(Debug, Deserialize)]
+struct ReplicaLayout {
+    layout: u32,
 }
 
 /// Makes the text of `replica.toml`.
@@ -93,13 +100,14 @@ pub(crate) fn read_mark(
     let file = FileName::new(MARK).expect("a plain name");
     let Some(bytes) = settings.get(&file) else { return Ok(None) };
     let text = read_setting(target, &file, *bytes)?;
-    let mark: ReplicaFile = std::str::from_utf8(&text)
-        .ok()
-        .and_then(|text| toml::from_str(text).ok())
-        .ok_or(OpenReplicaError::Mark)?;
-    if mark.layout != LAYOUT {
-        return Err(OpenReplicaError::NewerLayout { layout: mark.layout });
+    let text = std::str::from_utf8(&text).map_err(|_| OpenReplicaError::Mark)?;
+    // A newer layout may have other keys.
+    match toml::from_str(text).map_err(|_| OpenReplicaError::Mark)? {
+        ReplicaLayout { layout: LAYOUT } => {}
+        ReplicaLayout { layout: 0 } => return Err(OpenReplicaError::Mark),
+        ReplicaLayout { layout } => return Err(OpenReplicaError::NewerLayout { layout }),
     }
+    let mark: ReplicaFile = toml::from_str(text).map_err(|_| OpenReplicaError::Mark)?;
     Ok(Some(mark.store))
 }
 

@@ -63,6 +63,14 @@ impl Keyring {
         Ok((entries, found.damaged))
     }
 
+    /// Lists the files of keys that a newer program made.
+    ///
+    /// # Errors
+    /// [`KeyError::Storage`].
+    pub fn newer(&self) -> Result<Vec<FileName>, KeyError> {
+        Ok(slots(self.storage.as_ref())?.newer)
+    }
+
     /// Opens the key that a secret opens.
     ///
     /// # Errors
@@ -107,7 +115,7 @@ impl Keyring {
         by.entry.role.require(Permission::ManageKeys)?;
         let _lock = self.lock()?;
         let found = slots(self.storage.as_ref())?;
-        let damaged = found.damaged.iter().filter_map(|file| {
+        let damaged = found.damaged.iter().chain(&found.newer).filter_map(|file| {
             file.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".toml").map(String::from)
         });
         let all = found.sound.values().map(|slot| slot.entry.id.clone()).chain(damaged);

@@ -72,6 +72,14 @@ pub(super) struct KeySlot {
     wrapped: Vec<u8>,
 }
 
+/// The reason why a file is not a key that this program can open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SlotFault {
+    Damaged,
+    /// A newer program made the key: it has another kind or another role.
+    Newer,
+}
+
 impl KeyEntry {
     /// Returns the name of the key's file.
     pub(super) fn file(&self) -> FileName {
@@ -148,8 +156,7 @@ impl KeySlot {
             format!("memory_kib = {memory_kib}\npasses = {passes}\nlanes = {lanes}\n")
         });
         let (salt, wrapped) = (to_hex(&self.salt), to_hex(&self.wrapped));
-        let text = format!("{}{cost}salt = {salt}\nwrapped = {wrapped}\n", self.entry.text());
-        to_hex(&blake3::hash(text.as_bytes()).as_bytes()[..8])
+        checksum(&format!("{}{cost}salt = {salt}\nwrapped = {wrapped}\n", self.entry.text()))
     }
 
     /// Returns the file's contents.
@@ -171,8 +178,14 @@ impl KeySlot {
         toml::to_string(&file).expect("plain values always serialise")
     }
 
-    /// Parses a file; `None` if it is malformed.
-    pub(super) fn parse(name: &FileName, contents: &[u8]) -> Option<Self> {
+    /// Parses a file.
+    pub(super) fn parse(name: &FileName, contents: &[u8]) -> Result<Self, SlotFault> {
+        let is_newer = || is_of_unknown_kind(contents).unwrap_or(false);
+        Self::parsed(name, contents)
+            .ok_or_else(|| if is_newer() { SlotFault::Newer } else { SlotFault::Damaged })
+    }
+
+    fn parsed(name: &FileName, contents: &[u8]) -> Option<Self> {
         let stem = name.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".toml")?;
         let file: SlotFile = toml::from_str(std::str::from_utf8(contents).ok()?).ok()?;
         let passphrase = match (file.kind, file.memory_kib, file.passes, file.lanes) {
@@ -205,6 +218,30 @@ impl KeySlot {
             && (!has_id || file.check == Some(slot.check()));
         is_sound.then_some(slot)
     }
+}
+
+/// Returns true if a file is undamaged, and its kind or its role is none that this program knows.
+/// `check` covers the same keys in all versions.
+fn is_of_unknown_kind(contents: &[u8]) -> Option<bool> {
+    let file: toml::Table = toml::from_str(std::str::from_utf8(contents).ok()?).ok()?;
+    let text = |key: &str| file.get(key).and_then(toml::Value::as_str);
+    let number = |key: &str| file.get(key).and_then(toml::Value::as_integer);
+    let (kind, role) = (text("kind")?, text("role")?);
+    let is_known = SecretKind::deserialize(file.get("kind")?.clone()).is_ok()
+        && Role::deserialize(file.get("role")?.clone()).is_ok();
+    let (id, created, label) = (text("id")?, number("created")?, text("label")?);
+    let mut covered = format!(
+        "varve key 1\nid = {id}\nkind = {kind}\nrole = {role}\ncreated = {created}\nlabel = {label}\n"
+    );
+    for key in ["memory_kib", "passes", "lanes"] {
+        covered.extend(number(key).map(|value| format!("{key} = {value}\n")));
+    }
+    covered.extend([format!("salt = {}\nwrapped = {}\n", text("salt")?, text("wrapped")?)]);
+    Some(!is_known && text("check")? == checksum(&covered))
+}
+
+fn checksum(text: &str) -> String {
+    to_hex(&blake3::hash(text.as_bytes()).as_bytes()[..8])
 }
 
 /// Returns whether a slot of this role wraps keys of this length. An early write-only key has no

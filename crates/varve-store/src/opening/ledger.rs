@@ -64,7 +64,7 @@ pub(super) fn last_ledger(
         }
         // A seal that a power cut has torn counts as none. The scan has to show that no page was
         // lost with it.
-        Err(error @ ReadLogError::Seal { .. }) => match scans.of(arena)? {
+        Err(error) if error.is_broken_seal() => match scans.of(arena)? {
             found if found.ends_at_seal() => certain(found.pages.last().map(|(_, page)| page.ledger())),
             _ => return Err(error),
         },

@@ -53,7 +53,7 @@ impl Opening<'_> {
         let seals = (coverage.sealed, counted.places);
         let mut appender = Appender::new(Arc::clone(log), random, seals, good, next)?;
         // An earlier version would let an older program add to a store that it does not understand.
-        appender.raise_version(self.newest_version(ids))?;
+        appender.raise_version(self.vault.newest_version()?)?;
         if appender.version() >= ArenaVersion::Notes {
             self.note_lost_pages(ids, next, &appender);
         }
@@ -73,12 +73,6 @@ impl Opening<'_> {
         if let Some(end) = [end, home_end].into_iter().flatten().min() {
             self.finder.note_lost_pages(end);
         }
-    }
-
-    /// Returns the version of the newest arena that can be opened.
-    fn newest_version(&self, ids: &[ArenaId]) -> ArenaVersion {
-        let mut opened = ids.iter().rev().filter_map(|id| self.vault.directory().arena(*id).ok());
-        opened.next().map(|arena| arena.header().version()).unwrap_or_default()
     }
 
     /// Counts the seals that were durable. If every seal that the newest page's ledger counts is

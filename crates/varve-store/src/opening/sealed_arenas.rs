@@ -140,7 +140,7 @@ impl Opening<'_> {
             let arena = self.vault.directory().arena(id)?;
             let state = self.vault.log().state(&arena);
             match state {
-                Err(error @ ReadLogError::Seal { .. }) if !self.vault.log().is_replaced(&arena) => {
+                Err(error) if error.is_broken_seal() && !self.vault.log().is_replaced(&arena) => {
                     Ok((arena, Err(error)))
                 }
                 state => Ok((arena, Ok(state?))),
@@ -150,7 +150,8 @@ impl Opening<'_> {
             Ok(ArenaState::Sealed { footer, pages }) => Some((Seal::of(arena.header(), &footer), pages)),
             // The arena has no seal, or a power cut has torn it, or it is damaged. The pages are
             // there nevertheless.
-            Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => None,
+            Ok(ArenaState::Unsealed) => None,
+            Err(error) if error.is_broken_seal() => None,
             Err(error) => return Err(error),
         };
         Ok(ArenaWithSeal { arena, seal })

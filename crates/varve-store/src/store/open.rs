@@ -100,6 +100,7 @@ impl Store {
             StoreAccess::Read => None,
             StoreAccess::Write { holder } => Some(WriterLock::take(world.storage.as_ref(), holder)?),
         };
+        vault.newest_version()?;
         let locked_since = lock.as_ref().map(|_| world.clock.now());
         if lock.is_some() {
             // A crash may have stopped the creation of the store before its folder was durable. The

@@ -130,11 +130,11 @@ impl Vault {
                     || (arena.header().generation > noted.generation
                         && self.confirms(&arena, &Seal::of(arena.header(), &footer)))
             }
+            Err(error) if !error.is_broken_seal() => return Err(error),
             // A power cut may have torn the seal. The pages are there nevertheless.
-            Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => {
+            Ok(ArenaState::Unsealed) | Err(_) => {
                 self.log.scan(&arena)?.pages.iter().any(|(row, _)| row.code == noted.code)
             }
-            Err(error) => return Err(error),
         })
     }
 }

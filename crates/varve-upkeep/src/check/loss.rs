@@ -148,7 +148,7 @@ impl Checker<'_> {
             Err(error) if error.is_of_another_place() => {
                 return Ok(self.loss_of_all(id, UnopenedEnd::default()));
             }
-            Err(error) if is_finding(&error) && !error.is_newer() => {
+            Err(error) if is_finding(&error) => {
                 return match self.log().unopened_end(id) {
                     Err(error) if !is_finding(&error) => Err(error),
                     end => Ok(self.loss_of_all(id, end.unwrap_or_default())),

@@ -25,7 +25,7 @@ impl Checker<'_> {
     /// # Errors
     /// [`CheckParityError`], when it cannot be read for a reason other than damage.
     pub fn check_parity(&self, id: ArenaId, data: bool) -> Result<Option<ParityDamage>, CheckParityError> {
-        let failed = |source| CheckParityError { arena: id, source };
+        let failed = |source: io::Error| CheckParityError { arena: id, source: source.into() };
         // Damage of the arena itself is reported with the arena.
         let seal = self.seal_of(id).ok().flatten();
         let generation = match seal {
@@ -35,6 +35,9 @@ impl Checker<'_> {
         let Some(generation) = generation else { return Ok(None) };
         let parity = match self.vault().parity().open(id, generation) {
             Ok(parity) => parity,
+            Err(source @ OpenParityError::Header(ParityHeaderError::NewerVersion { .. })) => {
+                return Err(CheckParityError { arena: id, source });
+            }
             Err(OpenParityError::Header(error)) => return Ok(Some(ParityDamage::Unreadable(error))),
             Err(OpenParityError::Storage(error)) => match error.kind() {
                 io::ErrorKind::NotFound => {

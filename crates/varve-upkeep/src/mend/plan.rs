@@ -54,15 +54,10 @@ impl MendPlan {
     pub fn new(damage: &[Damage]) -> Self {
         let misses_arena = damage.iter().any(|damage| matches!(damage.kind, DamageKind::Missing));
         let mut plan = Self { misses_arena, ..Self::default() };
-        // Only a newer program knows the contents of these arenas. If this program wrote them anew,
-        // they would be empty.
-        let newer: BTreeSet<_> =
-            damage.iter().filter(|damage| damage.kind.is_newer()).map(|damage| damage.arena).collect();
         for damage in damage {
             match damage.kind {
                 DamageKind::Ledger => plan.takes_in_replaced = true,
                 DamageKind::EndLost => plan.accepts_end = true,
-                _ if newer.contains(&damage.arena) => {}
                 DamageKind::TornEnd => {}
                 DamageKind::Parity(_) => drop(plan.parity.insert(damage.arena)),
                 DamageKind::Unreadable(_)
@@ -131,25 +126,5 @@ fn arenas_of_copy(store: &Store, copy: &Store, wanted: &BTreeSet<ArenaId>) -> BT
     match copy.arenas() {
         Ok(there) => there.into_iter().filter(|id| wanted.contains(id)).collect(),
         Err(_) => wanted.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use varve_log::{ArenaHeaderError, ReadLogError};
-
-    use super::*;
-
-    #[test]
-    fn what_a_newer_program_wrote_is_left_as_it_is() {
-        let damage = |arena, kind| Damage { arena, offset: 0, kind, blocks: Vec::new() };
-        let newer =
-            ReadLogError::Header { arena: ArenaId(1), source: ArenaHeaderError::NewerVersion { version: 3 } };
-        let found = [
-            damage(ArenaId(1), DamageKind::SealLost),
-            damage(ArenaId(1), newer.into()),
-            damage(ArenaId(2), DamageKind::Missing),
-        ];
-        assert_eq!(MendPlan::new(&found).arenas.into_keys().collect::<Vec<_>>(), [ArenaId(2)]);
     }
 }

@@ -134,7 +134,7 @@ impl Mender<'_> {
         let arena = match log.open_arena(id) {
             Ok(arena) => Some(arena),
             // Without its header nothing in the arena can be read, so the new arena is empty.
-            Err(error) if is_finding(&error) && !error.is_newer() => None,
+            Err(error) if is_finding(&error) => None,
             Err(error) => return Err(error.into()),
         };
         let generation = next_generation(self.store, self.intake, id, arena.as_ref());

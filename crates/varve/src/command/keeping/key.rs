@@ -202,6 +202,9 @@ fn list(invocation: &Invocation, keyring: &Keyring) -> Result<CommandOutcome> {
         for file in &damaged {
             remark!("varve: {file} is damaged, and opens nothing");
         }
+        for file in keyring.newer()? {
+            remark!("varve: {file} was made by a newer version of this program, which alone can use it");
+        }
     }
     Ok(if damaged.is_empty() { CommandOutcome::Done } else { CommandOutcome::Damage })
 }

@@ -13,7 +13,7 @@ use crate::exit_status;
 const DATE: &str = "November 2026";
 
 /// The exit statuses of `docs/guide/exit-status.md`.
-const STATUSES: [(u8, &str); 9] = [
+const STATUSES: [(u8, &str); 10] = [
     (exit_status::DONE, "success"),
     (exit_status::FAILED, "failure"),
     (exit_status::USAGE, "usage error: nothing was done"),
@@ -22,6 +22,7 @@ const STATUSES: [(u8, &str); 9] = [
     (exit_status::NO_STORE, "there is no store or replica at the given place"),
     (exit_status::LOCKED, "another writer holds the store; --wait waits for it"),
     (exit_status::WRONG_KEY, "wrong key or passphrase, or one that is not allowed to do this"),
+    (exit_status::NEWER_VERSION, "a newer version of the program wrote the store; nothing was changed"),
     (exit_status::INTERRUPTED, "interrupted"),
 ];
 
