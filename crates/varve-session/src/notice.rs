@@ -24,6 +24,8 @@ pub enum Notice {
     ReplicaUnavailable { replica: String, reason: String },
     /// An object has the name of one of the replica's small files.
     ObjectInTheWay { replica: String, found: String },
+    /// An object of the replica's log has lost its contents.
+    ObjectEmptied { replica: String, object: String },
     /// The replica is older than this machine has seen it before.
     OlderThanSeen { replica: String },
     /// The replica is older than another replica of the store that this machine has seen.
@@ -54,6 +56,10 @@ impl fmt::Display for Notice {
                 write!(f, "{replica} cannot be used to fetch lost blocks: {reason}")
             }
             Self::ObjectInTheWay { replica, found } => write!(f, "{replica}: {found}"),
+            Self::ObjectEmptied { replica, object } => write!(
+                f,
+                "{replica}: {object} is empty, which no object of the log is: it is damaged, and snapshots may be missing"
+            ),
             Self::OlderThanSeen { replica } => write!(
                 f,
                 "{replica} is older than when this machine last saw it: it was put back to an older state, or has lost its end"
@@ -83,7 +89,7 @@ impl Notice {
             Self::StoredAgain { .. } | Self::NotStoredAgain { .. } => {
                 "`varve verify --data` shows what else is lost".into()
             }
-            Self::OlderThanElsewhere { replica } => {
+            Self::ObjectEmptied { replica, .. } | Self::OlderThanElsewhere { replica } => {
                 format!("`varve -s STORE verify --replica {replica}` compares it with the store itself")
             }
             Self::PasswordWithheld { .. } => {
@@ -144,6 +150,14 @@ mod tests {
                 Notice::ObjectInTheWay { replica: replica.clone(), found: "keys/1 is a folder".into() },
                 "sftp://me@host/replica: keys/1 is a folder",
                 None,
+            ),
+            (
+                Notice::ObjectEmptied { replica: replica.clone(), object: "arenas/0000000000.0/x".into() },
+                "sftp://me@host/replica: arenas/0000000000.0/x is empty, which no object of the log is: it is damaged, \
+                 and snapshots may be missing",
+                Some(
+                    "`varve -s STORE verify --replica sftp://me@host/replica` compares it with the store itself",
+                ),
             ),
             (
                 Notice::OlderThanSeen { replica: replica.clone() },

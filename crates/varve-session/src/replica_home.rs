@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Error, Result};
 use varve_block::to_hex;
 use varve_replica::{OpenReplicaError, RangeCache, Replica, ReplicaStorage, name_for_notes};
-use varve_store::Store;
+use varve_store::{ConfigError, Store};
 use varve_world::{MemoryStorage, RealStorage, Storage, World};
 
 use crate::hinted::hinted;
@@ -78,6 +78,10 @@ impl Replicas {
                 let (replica, found) = (target::shown(text), found.to_string());
                 self.frontend.notice(&Notice::ObjectInTheWay { replica, found });
             }
+            if let Some(object) = replica.emptied().next() {
+                let (replica, object) = (target::shown(text), object.to_string());
+                self.frontend.notice(&Notice::ObjectEmptied { replica, object });
+            }
         }
         let id = replica.config().map_err(not_opened)?.id;
         let own = self.cache_folder().map(|folder| folder.join(to_hex(&id)));
@@ -123,6 +127,7 @@ impl Replicas {
 #[must_use]
 pub fn replica_hint(error: &OpenReplicaError) -> Option<&'static str> {
     match error {
+        OpenReplicaError::Config(ConfigError::NewerFormat { .. }) => None,
         OpenReplicaError::Config(_) => Some(PUT_CONFIG),
         OpenReplicaError::Mark => Some("`varve replicate TARGET --replace replica.toml` uploads it again"),
         _ => None,
@@ -156,24 +161,25 @@ pub enum History {
 }
 
 /// Compares a replica with this machine's notes on its store, and notes its present state. Returns
-/// a notice if the replica is older. A replica with another history leaves no note: the target may
-/// be the user's own, filled by somebody else, and about to be cleared.
+/// a notice if the replica is older. `store` was opened in the replica, or in a clone of it. A
+/// replica with another history leaves no note: the target may be the user's own, filled by
+/// somebody else, and about to be cleared.
 pub(crate) fn rollback(store: &Store, there: &ReplicaHome, history: History, text: &str) -> Option<Notice> {
     if history == History::Other {
         return None;
     }
-    let replica = target::shown(text);
-    if !store.vault().newest_is_there().unwrap_or(false) {
+    let (replica, notes) = (target::shown(text), there.world.storage.as_ref());
+    if !store.vault().has_newest_noted_in(notes).unwrap_or(false) {
         return Some(Notice::OlderThanSeen { replica });
     }
     // A machine that has seen this replica has a note on it. For a new replica the notes on the
     // other replicas count, unless the history is known.
-    let is_new = history == History::Unknown && !store.vault().has_noted_newest();
+    let is_new = history == History::Unknown && !store.vault().has_noted_newest_in(notes);
     let lacks = |seen: &RealStorage| !store.vault().has_newest_noted_in(seen).unwrap_or(false);
     if is_new && there.seen_elsewhere.iter().any(lacks) {
         return Some(Notice::OlderThanElsewhere { replica });
     }
-    if let Err(error) = store.vault().note_newest_seen() {
+    if let Err(error) = store.vault().note_newest_seen_in(notes) {
         tracing::warn!(%error, "the state of the replica could not be recorded");
     }
     None

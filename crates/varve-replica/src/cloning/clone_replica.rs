@@ -9,13 +9,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use varve_block::has_kind;
-use varve_log::{ArenaEnd, ArenaId, ArenaState, FilePart, Log, OpenLogError, ReadLogError, Seal, Seals};
+use varve_log::{
+    ArenaEnd, ArenaId, ArenaState, ArenaWindow, FilePart, Granule, Log, OpenLogError, ReadLogError, Seal,
+    Seals,
+};
 use varve_remote::{Observer, TargetError};
 use varve_store::{OpenStoreError, Secret, Store, StoreConfig};
 use varve_world::{FileName, Storage, Turn, Workers, World, read_each_with, work_in_order};
 
 use crate::cloning::arena_arrival::ArenaArrival;
 use crate::objects::listing::{ArenaAssembly, CONFIG, FORMAT_PAGE, ListedSegment, plain};
+use crate::objects::object_name::SegmentEnd;
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::reading::overlaid_storage::OverlaidStorage;
 use crate::reading::replica::{OpenReplicaError, Replica};
@@ -134,6 +138,10 @@ pub fn clone_replica(
     observer.set_total(log_bytes);
     let state = CloneState { replica, storage, log: log.as_ref(), options, observer };
     let (mut cloned, mut damaged) = bring_all(&state, world.workers.as_ref(), visible)?;
+    damaged.extend(replica.empty_segments().map(|segment| {
+        let (arena, offset) = (segment.name.arena, segment.name.offset);
+        DamagedInReplica { arena, reason: RecordsDamage::CutShort { arena, offset } }
+    }));
     if let Some(log) = &log
         && damaged.is_empty()
     {
@@ -511,6 +519,30 @@ fn read_back(
         if log.end(&opened, &found)? != ArenaEnd::Whole {
             return Ok(Some(RecordsDamage::Gap { arena: id, offset: found.log_bytes }));
         }
+        if let Some(last) = assembly.parts.last()
+            && !ends_as_named(&mut window, &records, last)?
+        {
+            return Ok(Some(RecordsDamage::CutShort { arena: id, offset: last.name.offset }));
+        }
     }
     Ok(records.damage)
+}
+
+/// Returns true if the last segment of an arena without a seal ends with the record that its name
+/// gives. An interrupted upload may leave records at the end that no page names yet.
+fn ends_as_named(
+    window: &mut ArenaWindow<'_>,
+    records: &ArenaRecords,
+    last: &ListedSegment,
+) -> Result<bool, ReadLogError> {
+    let SegmentEnd::Record(code) = last.name.end else { return Ok(false) };
+    let (mut end, mut place) = (records.end_of(&code), records.log_bytes());
+    while end.is_none() && place < last.range().end {
+        let Some(granule) = Granule::at_or_after(place) else { break };
+        let header = window.authenticate(granule)?;
+        let Some(next) = header.next() else { break };
+        place = next.byte_offset();
+        end = (header.code == code).then_some(place);
+    }
+    Ok(end == Some(last.range().end))
 }

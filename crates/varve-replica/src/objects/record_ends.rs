@@ -63,6 +63,9 @@ pub enum RecordsDamage {
     /// The disk does not return something that may be a page.
     #[error("arena {arena}, offset {offset}: the disk cannot read this place")]
     Withheld { arena: ArenaId, offset: u64 },
+    /// An object of the replica does not reach as far as its name says.
+    #[error("arena {arena}, offset {offset}: the object that begins here is cut short")]
+    CutShort { arena: ArenaId, offset: u64 },
     /// The ledger counts the arena as sealed, and the arena is missing.
     #[error("arena {arena}: it is missing")]
     Missing { arena: ArenaId },
@@ -80,9 +83,10 @@ impl RecordsDamage {
     #[must_use]
     pub fn offset(&self) -> u64 {
         match self {
-            Self::Gap { offset, .. } | Self::Withheld { offset, .. } | Self::SealLost { offset, .. } => {
-                *offset
-            }
+            Self::Gap { offset, .. }
+            | Self::Withheld { offset, .. }
+            | Self::CutShort { offset, .. }
+            | Self::SealLost { offset, .. } => *offset,
             Self::Unreadable(
                 ReadLogError::Record { offset, .. }
                 | ReadLogError::Forged { offset, .. }

@@ -190,6 +190,15 @@ impl Replica {
         &self.strangers
     }
 
+    /// Returns the segments without any bytes. No writer makes one, so they are damaged.
+    pub fn emptied(&self) -> impl Iterator<Item = FileName> + '_ {
+        self.empty_segments().map(|segment| segment.name.file_name())
+    }
+
+    pub(crate) fn empty_segments(&self) -> impl Iterator<Item = &ListedSegment> {
+        self.arenas.values().flat_map(|arena| &arena.spare).filter(|segment| segment.bytes == 0)
+    }
+
     /// Returns the entries that occupy the names of objects, which cannot be read.
     #[must_use]
     pub fn in_the_way(&self) -> &[ObstructingEntry] {

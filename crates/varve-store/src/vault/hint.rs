@@ -69,10 +69,20 @@ impl Vault {
     ///
     /// # Errors
     /// When it cannot be written; the previous hint then remains.
-    pub fn write_hint(&self, hint: &Hint, mut body: Vec<u8>) -> io::Result<()> {
+    pub fn write_hint(&self, hint: &Hint, body: Vec<u8>) -> io::Result<()> {
+        self.write_hint_in(self.storage(), hint, body)
+    }
+
+    /// Replaces a hint in another folder than the store's.
+    pub(crate) fn write_hint_in(
+        &self,
+        storage: &dyn Storage,
+        hint: &Hint,
+        mut body: Vec<u8>,
+    ) -> io::Result<()> {
         let mac = self.hint_mac(hint, &body);
         body.extend_from_slice(mac.as_bytes());
-        self.world.storage.replace(&hint.file(), &body)
+        storage.replace(&hint.file(), &body)
     }
 
     /// Returns the contents of a secret hint, of at most `bytes_max`; `None` if there is none, its

@@ -49,30 +49,37 @@ impl NotedPage {
 
 impl Vault {
     /// Notes the last page of the log that names a block. A page that names nothing is not noted,
-    /// since the next writer cuts it off if nothing follows it. A reader notes a page too, if it
-    /// may write to `index/` although it opened the log for reading: this machine then notices if
-    /// it is shown an older log later.
+    /// since the next writer cuts it off if nothing follows it.
     ///
     /// # Errors
     /// [`ReadLogError`] when the end of the log cannot be read.
     pub fn note_newest_seen(&self) -> Result<(), ReadLogError> {
+        self.note_newest_seen_in(self.storage())
+    }
+
+    /// Does the same in another storage, for another copy of this log: this machine then notices if
+    /// it is shown an older one there.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the end of the log cannot be read.
+    pub fn note_newest_seen_in(&self, storage: &dyn Storage) -> Result<(), ReadLogError> {
         let Ok(ids) = self.log.arenas() else { return Ok(()) };
         for id in ids.into_iter().rev() {
             if let Some(code) = self.directory.last_named_page(id)? {
                 let generation = self.directory.arena(id)?.header().generation;
-                self.note_page(NotedPage { arena: id, generation, code });
+                self.note_page(storage, NotedPage { arena: id, generation, code });
                 break;
             }
         }
         Ok(())
     }
 
-    fn note_page(&self, page: NotedPage) {
+    fn note_page(&self, storage: &dyn Storage, page: NotedPage) {
         let note = page.encode();
-        if self.read_hint(&NEWEST, BODY_BYTES).is_some_and(|now| now == note) {
+        if self.read_hint_in(storage, &NEWEST, BODY_BYTES).is_some_and(|now| now == note) {
             return;
         }
-        if let Err(error) = self.write_hint(&NEWEST, note) {
+        if let Err(error) = self.write_hint_in(storage, &NEWEST, note) {
             tracing::info!(%error, "the log's last page could not be recorded");
         }
     }
@@ -93,10 +100,10 @@ impl Vault {
         NotedPage::decode(&self.read_hint_in(storage, &NEWEST, BODY_BYTES)?)
     }
 
-    /// Returns true if a page was noted.
+    /// Returns true if a page was noted in another storage, for another copy of this log.
     #[must_use]
-    pub fn has_noted_newest(&self) -> bool {
-        self.noted_page().is_some()
+    pub fn has_noted_newest_in(&self, storage: &dyn Storage) -> bool {
+        self.noted_page_in(storage).is_some()
     }
 
     /// Returns true if the page that was noted last is still in the log; also true if none was

@@ -593,3 +593,87 @@ fn a_slow_line_is_not_filled() {
     let unknown = sandbox.fails(1, ["replicate", "gopher://example.com/x"]);
     assert!(unknown.contains("gopher://example.com/x"), "{unknown}");
 }
+
+/// `clone` is the command of the worst day. It makes what the target has, and says if this machine
+/// has seen more there.
+#[test]
+fn a_clone_of_an_earlier_state_is_noticed() {
+    let sandbox = Sandbox::encrypted();
+    let mut nights = Vec::new();
+    for night in 1..=3 {
+        let time = format!("2026-05-0{night}T23:00:00Z");
+        sandbox.ok(["snapshot", "--time", &time, "--name", "docs", sandbox.key().unwrap().to_str().unwrap()]);
+        sandbox.snapshot_bytes("disk", &noise(night, 1_500_000));
+        sandbox.ok(["replicate", "replica", "--segment-size", "1M"]);
+        ok_at(&sandbox, "replica", &["snapshots"]);
+        let copy = format!("night {night}");
+        copy_folder(&sandbox.path("replica"), &sandbox.path(&copy));
+        nights.push(copy);
+    }
+    let clone = |target: &str, words: &[&str]| {
+        drop(fs::remove_dir_all(sandbox.path("clone")));
+        sandbox.run([&["clone", target, "clone"], words].concat())
+    };
+    let whole = clone("replica", &[]);
+    assert_eq!((whole.code, whole.stderr.as_str()), (Some(0), ""));
+    assert!(whole.text().contains("the newest of its 6 snapshots is disk of"), "{}", whole.text());
+
+    let put_back = |night: &str| {
+        fs::remove_dir_all(sandbox.path("replica")).unwrap();
+        copy_folder(&sandbox.path(night), &sandbox.path("replica"));
+    };
+    put_back(&nights[0]);
+    let older = clone("replica", &[]);
+    assert_eq!(older.code, Some(5), "{}", older.stderr);
+    assert!(older.stderr.contains("older than when this machine last saw it"), "{}", older.stderr);
+    assert!(older.text().contains("the newest of its 2 snapshots"), "{}", older.text());
+    let json = clone("replica", &["--json"]).result();
+    assert_eq!((&json["older_than_seen"], &json["snapshots"]), (&true.into(), &2.into()));
+    // A machine that has never seen the replica cannot know it, and says what there is.
+    fs::rename(sandbox.path("cache"), sandbox.path("cache of another machine")).unwrap();
+    let stranger = clone("replica", &[]);
+    assert_eq!((stranger.code, stranger.stderr.as_str()), (Some(0), ""));
+    assert!(stranger.text().contains("the newest of its 2 snapshots is disk of"), "{}", stranger.text());
+    drop(fs::remove_dir_all(sandbox.path("cache")));
+    fs::rename(sandbox.path("cache of another machine"), sandbox.path("cache")).unwrap();
+
+    put_back(&nights[2]);
+    let folders = fs::read_dir(sandbox.path("replica/arenas")).unwrap();
+    let mut folders: Vec<_> = folders.map(|folder| folder.unwrap().path()).collect();
+    folders.sort();
+    folders[folders.len() - 2..].iter().for_each(|folder| fs::remove_dir_all(folder).unwrap());
+    assert_eq!(clone("replica", &[]).code, Some(5), "without its last arenas");
+}
+
+/// The name of an object says where it begins and where it ends, so one that was cut is no earlier
+/// state.
+#[test]
+fn an_object_that_was_cut_short_is_damage() {
+    let sandbox = replicated();
+    copy_folder(&sandbox.path("replica"), &sandbox.path("good"));
+    let last = segments(&sandbox).pop().unwrap();
+    let bytes = fs::metadata(&last).unwrap().len();
+    let cut = |file: &Path, bytes| {
+        fs::OpenOptions::new().write(true).open(file).unwrap().set_len(bytes).unwrap();
+    };
+    // The first record of the last object may end anywhere, so the object is cut at each granule.
+    for left in (0..bytes).step_by(128).filter(|left| *left < 2048 || *left > bytes - 2048) {
+        cut(&last, left);
+        drop(fs::remove_dir_all(sandbox.path("clone")));
+        let clone = sandbox.fails(5, ["clone", "replica", "clone"]);
+        assert!(clone.contains("is not a store yet"), "{left} of {bytes}: {clone}");
+        fs::remove_dir_all(sandbox.path("replica")).unwrap();
+        copy_folder(&sandbox.path("good"), &sandbox.path("replica"));
+    }
+    for segment in segments(&sandbox) {
+        cut(&segment, 0);
+    }
+    drop(fs::remove_dir_all(sandbox.path("clone")));
+    let clone = sandbox.fails(5, ["clone", "replica", "clone"]);
+    assert!(clone.contains("the object that begins here is cut short"), "{clone}");
+    let kept = sandbox.run(["clone", "replica", "clone", "--keep-damaged"]);
+    assert_eq!(kept.code, Some(5), "{}", kept.stderr);
+    let read = at(&sandbox, "replica", &["snapshots"]);
+    assert!(read.stderr.contains("is empty, which no object of the log is"), "{}", read.stderr);
+    assert_eq!(sandbox.run(["verify", "--replica", "replica"]).code, Some(5));
+}
