@@ -34,6 +34,7 @@ use crate::taking::take::{Archive, FollowError};
 pub struct Harm {
     pub snapshot: SnapshotId,
     pub snapshot_name: String,
+    pub snapshot_time: Timestamp,
     /// The file or folder in the snapshot; empty for an image.
     pub path: Vec<u8>,
     /// The lost bytes, if known.
@@ -66,6 +67,8 @@ pub struct Verified {
     pub lost: BTreeSet<BlockName>,
     /// All losses that are not accepted, whether or not a snapshot needs them.
     pub losses: Losses,
+    /// Arenas that are to have parity, and have none yet. That is no damage.
+    pub without_parity: BTreeSet<ArenaId>,
     /// Remains of a crash that the next writer cuts off. They are no damage.
     pub unfinished: Vec<UnfinishedEnd>,
     /// The blocks in `lost` that the log still names.
@@ -181,6 +184,7 @@ fn look_again(anew: &Archive, before: Verified, progress: &Progress) -> Result<V
         read_count: before.read_count,
         oldest_read: before.oldest_read,
         unfinished: before.unfinished,
+        without_parity: before.without_parity,
         read: before.read,
         ..again
     })
@@ -292,7 +296,10 @@ impl Verified {
             self.arena_count += 1;
             self.block_count += check.block_count;
             self.checked_bytes += check.checked_bytes;
-            self.damage.extend(check.damage);
+            let (due, damage): (Vec<_>, Vec<_>) =
+                check.damage.into_iter().partition(|damage| damage.kind.is_missing_parity());
+            self.without_parity.extend(due.iter().map(|damage| damage.arena));
+            self.damage.extend(damage);
             // The remains of a lost seal are reported as that damage.
             self.unfinished.extend(check.unfinished.filter(|_| !has_lost_seal.contains(&id)));
         }
@@ -502,8 +509,14 @@ impl<'a> SnapshotWalker<'a> {
             before.end = range.end;
             return;
         }
-        let (id, name) = (snapshot.id, snapshot.name.clone());
-        self.harm.push(Harm { snapshot: id, snapshot_name: name, path: place.path.to_vec(), range, reason });
+        self.harm.push(Harm {
+            snapshot: snapshot.id,
+            snapshot_name: snapshot.name.clone(),
+            snapshot_time: snapshot.time,
+            path: place.path.to_vec(),
+            range,
+            reason,
+        });
     }
 }
 

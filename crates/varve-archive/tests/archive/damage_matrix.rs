@@ -59,7 +59,7 @@ const MATRIX: &str = "\
 | parity  | flip     | its parity is damaged             | nothing                     |                          | whole                    | whole       |
 | parity  | truncate | its parity is damaged             | nothing                     |                          | whole                    | whole       |
 | parity  | zero     | its parity cannot be read         | nothing                     |                          | whole                    | whole       |
-| parity  | remove   | its parity is missing             | nothing                     |                          | whole                    | whole       |
+| parity  | remove   | an arena without parity yet       | nothing                     |                          | whole                    | whole       |
 ";
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -304,7 +304,9 @@ fn look(whole: &Sample, storage: &MemoryStorage, struck: &Struck, session: u64) 
     }
     let is_listed = |name: &&str| archive.snapshots().iter().any(|snapshot| snapshot.name == **name);
     harmed.extend(NAMES.iter().filter(|name| !is_listed(name)).map(|name| format!("{name} unlisted")));
-    let said = verified.damage.iter().map(|damage| with_causes(&damage.kind)).collect::<Vec<_>>().join("; ");
+    let said = verified.damage.iter().map(|damage| with_causes(&damage.kind));
+    let due = verified.without_parity.iter().map(|_| "an arena without parity yet".to_owned());
+    let said = said.chain(due).collect::<Vec<_>>().join("; ");
     let is_as_before = said.is_empty() && log_of(storage) == log_of(&whole.storage);
     let what = match lost.is_empty() {
         true if is_as_before => "whole".to_owned(),

@@ -8,7 +8,7 @@ use varve_block::with_causes;
 use varve_sim::SimDisk;
 use varve_store::{Encryption, Secret, Store, StoreAccess, StoreConfig};
 use varve_tree::{StreamPiece, TreeReader};
-use varve_upkeep::{AuditShare, Damage, DamageKind, ParityDamage};
+use varve_upkeep::{AuditShare, Damage};
 use varve_world::{FixedClock, InlineWorkers, RealWorkers, SeededRandom, Storage, Timestamp, Workers, World};
 use zeroize::Zeroizing;
 
@@ -107,7 +107,7 @@ pub fn read_file(store: &Store, file: &StoredFile) -> Result<Vec<u8>, String> {
 pub fn complaints(archive: &Archive, data: bool) -> Result<Vec<String>, String> {
     let verified = verify(archive, data.then_some(AuditShare::ALL), &Progress::new())
         .map_err(|error| with_causes(&error))?;
-    let damage = verified.damage.iter().filter(|damage| !is_missing_parity(damage)).map(describe);
+    let damage = verified.damage.iter().map(describe);
     let harm = verified.harm.iter().map(|harm| format!("{}: {}", harm.snapshot_name, harm.reason));
     Ok(damage.chain(harm).chain(lost(&verified.losses)).collect())
 }
@@ -123,7 +123,7 @@ pub fn lost(losses: &Losses) -> Vec<String> {
 /// The sealed arenas whose parity is missing.
 pub fn missing_parity(archive: &Archive) -> Result<Vec<String>, String> {
     let verified = verify(archive, None, &Progress::new()).map_err(|error| with_causes(&error))?;
-    Ok(verified.damage.iter().filter(|damage| is_missing_parity(damage)).map(describe).collect())
+    Ok(verified.without_parity.iter().map(|arena| format!("arena {arena}")).collect())
 }
 
 pub fn described(damage: &[Damage]) -> Vec<String> {
@@ -132,8 +132,4 @@ pub fn described(damage: &[Damage]) -> Vec<String> {
 
 fn describe(damage: &Damage) -> String {
     format!("arena {}, offset {}: {}", damage.arena, damage.offset, with_causes(&damage.kind))
-}
-
-pub fn is_missing_parity(damage: &Damage) -> bool {
-    matches!(damage.kind, DamageKind::Parity(ParityDamage::Missing))
 }

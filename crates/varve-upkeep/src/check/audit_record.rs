@@ -142,7 +142,7 @@ impl Checker<'_> {
         for (id, check) in read {
             is_new = true;
             let code = self.seal_code(id).map(|code| code.first_chunk().copied().unwrap_or_default());
-            match check.damage.is_empty() {
+            match check.damage.iter().all(|damage| damage.kind.is_missing_parity()) {
                 true => audit.checked.insert(id, (code.unwrap_or(UNSEALED), now)),
                 false => audit.checked.remove(&id),
             };

@@ -497,3 +497,58 @@ fn an_archive_is_checked_as_a_whole() {
     let harm = found["harm"].as_array().unwrap();
     assert!(!harm.is_empty() && harm.iter().all(|harm| harm["path"].is_string()), "{found}");
 }
+
+/// Parity is made up for by later writers. So a store that is to have it may lack it for a while,
+/// and nothing of it is damaged.
+#[test]
+fn a_clone_of_a_store_with_parity_is_well() {
+    let sandbox = Sandbox::made_with(&["--parity", "25%"]);
+    sandbox.snapshot_bytes("disk", &noise(1, 3_500_000));
+    sandbox.ok(["replicate", "replica"]);
+    sandbox.ok(["clone", "replica", "clone"]);
+    let mut clone = sandbox;
+    clone.set_store(clone.path("clone"));
+    let sealed = clone.arenas().len() as u64 - 1;
+    let report = verify(&clone, 0);
+    assert_eq!(report["without_parity"], sealed);
+    assert_eq!(report["damage"].as_array().unwrap().len(), 0);
+    let text = clone.ok(["verify"]);
+    assert!(text.contains("arenas without parity yet") && text.contains("all is well"), "{text}");
+    assert_eq!(fs::read_dir(clone.store().join("parity")).map_or(0, Iterator::count), 0);
+    clone.ok(["repair", "--data"]);
+    assert_eq!(verify(&clone, 0)["without_parity"], 0);
+    // One that a disk has lost is made again.
+    let parity = fs::read_dir(clone.store().join("parity")).unwrap().next().unwrap().unwrap().path();
+    let good = fs::read(&parity).unwrap();
+    fs::remove_file(&parity).unwrap();
+    assert_eq!(verify(&clone, 0)["without_parity"], 1);
+    clone.snapshot_bytes("disk", b"the next night");
+    assert!(fs::read(&parity).unwrap() == good);
+}
+
+/// A file that did not change for days is one harm, however many snapshots have it.
+#[test]
+fn a_damaged_file_of_many_days_is_one_line() {
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("home")).unwrap();
+    fs::write(sandbox.path("home/photo"), noise(1, 900_000)).unwrap();
+    for day in 10..15 {
+        fs::write(sandbox.path("home/diary"), format!("day {day}")).unwrap();
+        sandbox.ok(["snapshot", "home", "--time", &format!("2026-05-{day}T12:00:00Z")]);
+    }
+    damage_middle(&sandbox.arenas()[0]);
+    assert_eq!(harm_count(&verify(&sandbox, 5)), 5, "for programs it is one harm each day");
+    let text = sandbox.run(["verify", "--data"]).text();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("harms: ")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    assert!(lines[0].contains("home:photo (bytes "), "{text}");
+    assert!(lines[0].contains(" in 5 snapshots from 2026-05-10 to 2026-05-14: "), "{text}");
+}
+
+#[test]
+fn verify_says_what_it_has_not_read() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("disk", &noise(1, 1000));
+    assert!(sandbox.ok(["verify"]).contains("contents not read: `verify --data` reads them"));
+    assert!(!sandbox.ok(["verify", "--data"]).contains("not read"));
+}

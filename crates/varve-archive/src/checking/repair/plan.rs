@@ -102,7 +102,8 @@ impl RepairPlan {
         progress: &Progress,
     ) -> Result<Self, RepairArchiveError> {
         let (before, is_all_checked) = check(store, scope, progress)?;
-        let log = MendPlan::with_ways(store, &before.damage, copies).map_err(RepairError::ListParity)?;
+        let mut log = MendPlan::with_ways(store, &before.damage, copies).map_err(RepairError::ListParity)?;
+        log.parity.extend(&before.without_parity);
         Ok(Self { before, is_all_checked, log, ..Self::default() })
     }
 

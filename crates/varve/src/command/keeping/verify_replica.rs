@@ -17,7 +17,7 @@ use varve_store::{Store, StoreAccess};
 use varve_world::{Clock, RealClock, World};
 
 use super::transfer_progress::TransferProgress;
-use super::verify_store::{describe, harm_as_json};
+use super::verify_store::{harm_as_json, print_harm};
 use crate::arguments::VerifyArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -196,9 +196,7 @@ fn print(
     for complaint in compared.iter().flat_map(|compared| &compared.complaints) {
         say!("{complaint}");
     }
-    for harm in harm {
-        say!("  harms: {}", describe(harm));
-    }
+    print_harm(harm);
     if !audit.findings.is_empty() {
         remark!(
             "hint: `varve replicate {text}` uploads missing objects, and with --replace OBJECT damaged ones; remove there by hand all that belongs to no replica, or is in place of an object"

@@ -1,5 +1,7 @@
 //! `varve verify`
 
+use std::collections::HashMap;
+
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Harm, Verified, verify};
@@ -7,6 +9,7 @@ use varve_block::with_causes;
 use varve_session::{StoreLocation, UsageError};
 use varve_store::Permission;
 use varve_venti::Address;
+use varve_world::Timestamp;
 
 use super::lost_data;
 use super::verify_vac;
@@ -100,6 +103,12 @@ fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_re
             end.offset
         );
     }
+    if !verified.without_parity.is_empty() && !invocation.quiet {
+        say!(
+            "{} without parity yet: each snapshot makes up for a part, and `varve repair --data` for all",
+            show::count(verified.without_parity.len(), "arena")
+        );
+    }
     print_harm(&verified.harm);
     lost_data::print(&verified.losses);
     if !is_well(verified) {
@@ -118,6 +127,9 @@ fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_re
         );
     } else if !invocation.quiet {
         let read = match (share_is_all(args), verified.oldest_read) {
+            _ if !args.data && share_is_all(args) => {
+                "; contents not read: `verify --data` reads them".to_owned()
+            }
             _ if verified.read_count == 0 => String::new(),
             (true, _) => format!(", {} read and checked", show::bytes(verified.checked_bytes)),
             (false, oldest) => format!(
@@ -152,19 +164,40 @@ fn share_is_all(args: &VerifyArgs) -> bool {
     args.share.is_none() && args.since.is_none()
 }
 
-/// Prints the harm to snapshots.
+/// Prints the harm to snapshots. A file that did not change between snapshots has one line.
 pub(super) fn print_harm(harm: &[Harm]) {
+    let mut groups: Vec<Vec<&Harm>> = Vec::new();
+    let mut known = HashMap::new();
     for harm in harm {
-        say!("  harms: {}", describe(harm));
+        let part = (&harm.snapshot_name, &harm.path, &harm.range, &harm.reason);
+        let place = *known.entry(part).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(harm),
+            None => groups.push(vec![harm]),
+        }
+    }
+    for group in groups {
+        say!("  harms: {}", describe(&group));
     }
 }
 
-pub(super) fn describe(harm: &Harm) -> String {
-    let id = harm.snapshot.to_string();
+/// Describes the same harm to some snapshots.
+fn describe(harmed: &[&Harm]) -> String {
+    let Some(harm) = harmed.first() else { return String::new() };
+    let name = show::name(harm.snapshot_name.as_bytes());
     let path = if harm.path.is_empty() { String::new() } else { format!(":{}", show::name(&harm.path)) };
     let range =
         harm.range.as_ref().map_or(String::new(), |range| format!(" (bytes {}..{})", range.start, range.end));
-    format!("{} {}{path}{range}: {}", &id[..8], show::name(harm.snapshot_name.as_bytes()), harm.reason)
+    if harmed.len() == 1 {
+        return format!("{} {name}{path}{range}: {}", &harm.snapshot.to_string()[..8], harm.reason);
+    }
+    let times = harmed.iter().map(|harm| harm.snapshot_time);
+    let day = |time: Option<Timestamp>| {
+        time.map(moment::show).unwrap_or_default().split(' ').next().unwrap_or_default().to_owned()
+    };
+    let (first, last) = (day(times.clone().min()), day(times.max()));
+    let days = if first == last { format!("of {first}") } else { format!("from {first} to {last}") };
+    format!("{name}{path}{range} in {} {days}: {}", show::count(harmed.len(), "snapshot"), harm.reason)
 }
 
 fn print_json(verified: &Verified, can_read: bool) {
@@ -196,6 +229,7 @@ fn print_json(verified: &Verified, can_read: bool) {
         "harm": harm,
         "lost": lost_data::as_json(&verified.losses),
         "unfinished": unfinished,
+        "without_parity": verified.without_parity.len(),
     });
     say::record("verified", value);
 }
