@@ -37,10 +37,13 @@ pub enum ReadRecordsError {
 
 has_kind!(ReadRecordsError: Self::Truncated { .. } => Damage);
 
-/// The records of a list, in order. Ends after the first error.
+/// The records of a list, in order. Ends after the first error. All records before the first lost
+/// leaf are returned before the error: `docs/internals/format.md`, section 3.
 pub struct Records<'a> {
     reader: TreeReader<'a>,
     extents: Option<Extents<'a>>,
+    /// The error after the leaves in `buffer`.
+    failure: Option<ReadRecordsError>,
     buffer: Vec<u8>,
     /// The position in `buffer` at which the next record begins.
     start: usize,
@@ -60,7 +63,7 @@ impl<'a> Records<'a> {
     pub(crate) fn starting_at(store: &'a dyn BlockStore, entry: &Entry, offset: u64) -> Self {
         let reader = TreeReader::new(store, entry);
         let extents = Some(reader.extents(offset.min(entry.size())..entry.size()));
-        Self { reader, extents, buffer: Vec::new(), start: 0, buffer_offset: offset }
+        Self { reader, extents, failure: None, buffer: Vec::new(), start: 0, buffer_offset: offset }
     }
 
     /// The position in the list of the next record, in bytes.
@@ -120,30 +123,113 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Appends a batch of leaves to the buffer. Returns false at the end of the list.
+    /// Appends a batch of leaves to the buffer, up to the first lost one. Returns false at the end
+    /// of the list.
     fn read_batch(&mut self) -> Result<bool, ReadRecordsError> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         let Some(extents) = &mut self.extents else { return Ok(false) };
         let mut batch: Vec<Extent> = Vec::new();
         let mut batch_bytes = 0u64;
         while batch.len() < BATCH_LEAF_COUNT && batch_bytes < BATCH_BYTES {
-            let Some(extent) = extents.next() else { break };
-            let extent = extent.map_err(ReadTreeError::from)?;
-            batch_bytes = batch_bytes.saturating_add(extent.length);
-            batch.push(extent);
+            match extents.next() {
+                None => break,
+                Some(Ok(extent)) => {
+                    batch_bytes = batch_bytes.saturating_add(extent.length);
+                    batch.push(extent);
+                }
+                Some(Err(error)) => {
+                    self.failure = Some(ReadTreeError::from(error).into());
+                    break;
+                }
+            }
         }
+        if batch.is_empty() {
+            return self.failure.take().map_or(Ok(false), Err);
+        }
+        if let Err(error) = self.append(&batch) {
+            self.failure = Some(error);
+        }
+        Ok(true)
+    }
+
+    /// Appends leaves to the buffer, up to the first lost one.
+    fn append(&mut self, batch: &[Extent]) -> Result<(), ReadRecordsError> {
         let wanted_from = self.buffer_offset.saturating_add(self.buffer.len() as u64);
-        for (extent, bytes) in batch.iter().zip(self.reader.read_extents(&batch)) {
+        for (extent, bytes) in batch.iter().zip(self.reader.read_extents(batch)) {
             // Only the first leaf of a batch may begin before the requested position.
             let passed = usize::try_from(wanted_from.saturating_sub(extent.offset)).unwrap_or(usize::MAX);
             let buffered = self.buffer.len();
             // Zeros within an attribute may be a hole, but a hole is at most as long as a record.
             let length = usize::try_from(extent.length).ok().filter(|length| *length <= RECORD_BYTES_MAX);
             let end = self.buffer.len().saturating_add(length.ok_or(ReadRecordsError::TooLarge)?);
-            self.buffer.extend_from_slice(&bytes?);
+            let bytes = bytes?;
+            self.buffer.extend_from_slice(&bytes);
             self.buffer.resize(end, 0);
             let passed_end = buffered.saturating_add(passed).min(end);
             self.buffer.drain(buffered..passed_end);
         }
-        Ok(!batch.is_empty())
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_block::{BlockKind, BlockName, BlockType, MemoryBlockStore};
+    use varve_tree::{ContentWriter, Cutting};
+
+    use super::*;
+    use crate::records::fields::frame;
+
+    /// A record of this number, long enough that many leaves hold a part of several.
+    fn record(number: u32) -> Vec<u8> {
+        let mut state = u64::from(number) | 1 << 40;
+        let mut bytes = number.to_le_bytes().to_vec();
+        while bytes.len() < 700 {
+            state = state.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
+            bytes.extend_from_slice(&state.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The rule of the format's page: a list ends at the first record that touches a lost range.
+    #[test]
+    fn all_records_before_a_lost_leaf_are_read() {
+        let store = MemoryBlockStore::new();
+        let mut list = Vec::new();
+        let ends: Vec<u64> = (0..900)
+            .map(|number| {
+                frame(&record(number), &mut list);
+                list.len() as u64
+            })
+            .collect();
+        let mut writer = ContentWriter::new(&store, BlockKind::Directory, Cutting::DIRECTORY);
+        writer.write(&list).unwrap();
+        let entry = writer.finish().unwrap();
+        let leaves: Vec<_> =
+            TreeReader::new(&store, &entry).extents(0..entry.size()).map(Result::unwrap).collect();
+        assert!(leaves.len() > 40, "{} leaves are more than one batch", leaves.len());
+        for lost in leaves {
+            let store = MemoryBlockStore::new();
+            let mut writer = ContentWriter::new(&store, BlockKind::Directory, Cutting::DIRECTORY);
+            writer.write(&list).unwrap();
+            writer.finish().unwrap();
+            let score = lost.leaf.unwrap();
+            assert!(store.lose(&BlockName { score, block_type: BlockType::DIRECTORY }));
+            let mut records = Records::new(&store, &entry);
+            let mut count = 0;
+            let failure = loop {
+                match records.next().expect("the list does not end without the error") {
+                    Ok(fields) => assert_eq!(fields, record(count)),
+                    Err(error) => break error,
+                }
+                count += 1;
+            };
+            assert!(matches!(failure, ReadRecordsError::Tree(_)), "{failure}");
+            let whole = ends.partition_point(|end| *end <= lost.offset);
+            assert_eq!(count as usize, whole, "the leaf at {} is lost", lost.offset);
+            assert!(records.next().is_none(), "nothing follows the error");
+        }
     }
 }

@@ -526,6 +526,53 @@ fn a_clone_of_a_store_with_parity_is_well() {
     assert!(fs::read(&parity).unwrap() == good);
 }
 
+/// A folder's list has many leaves. Each name before a lost one is there, for each way to read.
+#[test]
+fn the_names_before_a_lost_part_of_a_folder_are_there() {
+    let sandbox = Sandbox::made_with(&["--clump-size", "64K"]);
+    let home = sandbox.path("home");
+    fs::create_dir(&home).unwrap();
+    let hex = |number: u64| noise(number, 110).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut names: Vec<_> = (0..900).map(|number| format!("{number:04}{}", hex(number))).collect();
+    for name in &names {
+        fs::write(home.join(name), &name[..20]).unwrap();
+    }
+    sandbox.ok(["snapshot", "home"]);
+    names.sort();
+    let arena = sandbox.arenas().remove(0);
+    let good = fs::read(&arena).unwrap();
+    let mut partial_count = 0;
+    for place in (2000..good.len() - 2000).step_by(good.len() / 24) {
+        let mut bytes = good.clone();
+        bytes[place] ^= 1;
+        fs::write(&arena, bytes).unwrap();
+        let listed = sandbox.run(["ls", "home"]);
+        let listed: Vec<_> = listed.text().lines().map(str::to_owned).collect();
+        assert!(names.starts_with(&listed), "{place}: a list ends at the first lost range");
+        if listed.is_empty() || listed.len() == names.len() {
+            continue;
+        }
+        partial_count += 1;
+        let out = sandbox.path(&format!("out {place}"));
+        let restored = sandbox.run(["restore", "home", out.to_str().unwrap(), "--keep-damaged"]);
+        assert_eq!(restored.code, Some(5), "{place}: {}", restored.stderr);
+        let mut found: Vec<_> = fs::read_dir(&out)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        found.sort();
+        assert_eq!(found, listed, "{place}: restore");
+        let found = sandbox.run(["find", "*", "home"]).text();
+        let found = found.lines().filter(|line| names.iter().any(|name| line.contains(name)));
+        assert_eq!(found.count(), listed.len(), "{place}: find");
+        let path = format!("home:{}", listed.last().unwrap());
+        let read = sandbox.run(["cat", &path]);
+        assert!(read.code == Some(0) || read.code == Some(5), "{place}: {}", read.stderr);
+        assert!(read.code == Some(5) || read.text() == listed.last().unwrap()[..20], "{place}");
+    }
+    assert!(partial_count > 1, "the damage has met lists");
+}
+
 /// A file that did not change for days is one harm, however many snapshots have it.
 #[test]
 fn a_damaged_file_of_many_days_is_one_line() {
