@@ -705,6 +705,11 @@ def check(store: Store) -> None:
     for loss, name in losses(store):
         if not loss["accepted"]:
             store.report(f"{name} was stored once and is lost")
+    page = (store.folder / "FORMAT.md").read_bytes() if (store.folder / "FORMAT.md").exists() else b""
+    text, _, code = page.rpartition(b"<!-- code ")
+    expected = keyed(derive("page", store.keys.names), text).hex().encode() + b" -->\n"
+    if b", revision " in page.split(b"\n")[0] and code != expected:     # a page of an early store has no code
+        store.report(f"{store.folder}/FORMAT.md was altered")
     print(f"{len(store.clumps)} clumps, {len(store.places)} blocks:", "damaged" if store.troubles else "sound")
 def main() -> int:
     parser = argparse.ArgumentParser(description="Reads a Varve store. A snapshot: name, begin of its id, or latest.")

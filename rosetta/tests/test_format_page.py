@@ -244,9 +244,26 @@ def test_the_framed_clump_is_read(tmp_path: Path) -> None:
         assert struct.unpack("<HQIxxxx", score[8:10] + bytes(8) + score[16:])[0] == i
 
 
+def page_of_store(folder: Path) -> bytes:
+    """Returns the page as the program writes it beside the store without encryption: with its code."""
+    (folder / "config.toml").write_text(fenced("plain/config.toml"))
+    code = blake3(PAGE.encode(), key=derive("varve 1 page", rosetta.Keys(folder, None).names)).hexdigest()
+    return PAGE.encode() + f"<!-- code {code} -->\n".encode()
+
+
+def test_the_page_has_a_code(tmp_path: Path) -> None:
+    page = page_of_store(tmp_path)
+    assert re.match(r"# .*, revision [0-9]+\n", PAGE)
+    store = unpack(tmp_path, "plain/config.toml", "plain/arenas/0000000000.arena")
+    for contents, is_good in ((page, True), (page.replace(b"never trust", b"always trust"), False), (PAGE.encode(), False),
+                              (page + b"more\n", False), (b"# The format of a Varve store\n", True)):
+        (store / "FORMAT.md").write_bytes(contents)
+        assert (run("rosetta.py", store, "check").returncode == 0) == is_good, contents[-100:]
+
+
 def test_the_replica_is_the_store(tmp_path: Path) -> None:
     arena, there = dumped("plain/arenas/0000000000.arena"), tmp_path / "replica"
-    files = {"config.toml": fenced("plain/config.toml").encode(), "FORMAT.md": PAGE.encode(),
+    files = {"config.toml": fenced("plain/config.toml").encode(), "FORMAT.md": page_of_store(tmp_path),
              "replica.toml": fenced("replica/replica.toml").encode()}
     for line in fenced("replica").splitlines():
         *size, name = line.split()

@@ -10,7 +10,7 @@ use varve_log::{
     RecordHeader,
 };
 use varve_remote::{NonObjectKind, Observer, TargetError};
-use varve_store::Store;
+use varve_store::{FormatPage, Store};
 use varve_upkeep::{Checker, Damage, DamageKind};
 use varve_world::{FileName, Random, SeededRandom, World, work_in_order};
 
@@ -59,6 +59,9 @@ pub enum AuditFindingKind {
     /// A small file is missing.
     #[error("it is missing")]
     Missing,
+    /// `FORMAT.md` is not as a program has written it.
+    #[error("this page was altered: no program of this store has written it")]
+    AlteredPage,
     /// A file of `keys/` is malformed.
     #[error("this key is damaged")]
     DamagedKey,
@@ -172,6 +175,11 @@ pub fn audit(
         if !known.any(|file| file.as_str() == wanted) {
             audit.findings.push(about_object(FileName::new(wanted).ok(), AuditFindingKind::Missing));
         }
+    }
+    if let Some(page) = replica.settings().keys().find(|file| file.as_str() == FORMAT_PAGE)
+        && FormatPage::of(audited.log.keys(), &replica.read_setting(page)?) == FormatPage::Altered
+    {
+        audit.findings.push(about_object(Some(page.clone()), AuditFindingKind::AlteredPage));
     }
     for file in replica.settings().keys().filter(|file| file.folder() == KEYS) {
         let contents = replica.read_setting(file)?;

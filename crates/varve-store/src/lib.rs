@@ -78,8 +78,8 @@ pub use saved_index::{ChooseIndexError, ChoosePlacesError, IndexPlace, choose_in
 pub use store::{Store, StoreAccess, StoreStats};
 pub use tail::WithheldError;
 pub use vault::{
-    ArenaExtent, ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent,
-    Namer, NotedPage, OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord,
+    ArenaExtent, ArenaNames, BringBackError, CatalogRoot, CreateError, FormatPage, HINT_MAC_BYTES, Hint,
+    LogExtent, Namer, NotedPage, OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord,
     SessionsError, SessionsFile, SessionsRead, UnfinishedFile, Vault, WrittenBlock, bring_back_settings,
     is_sound_key, settings_need_secret,
 };

@@ -17,6 +17,7 @@ mod arena_names;
 mod bring_back;
 mod catalog_roots;
 mod create;
+mod format_page;
 mod hint;
 mod hint_pieces;
 mod later_generation;
@@ -35,9 +36,8 @@ pub use arena_extent::ArenaExtent;
 pub use arena_names::ArenaNames;
 pub use bring_back::{BringBackError, QUARANTINE, bring_back_settings, settings_need_secret};
 pub use catalog_roots::CatalogRoot;
-#[cfg(test)]
-pub(crate) use create::FORMAT_PAGE;
 pub use create::{CreateError, create};
+pub use format_page::FormatPage;
 pub use hint::{HINT_MAC_BYTES, Hint};
 pub use log_extent::LogExtent;
 pub use namer::Namer;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use varve_block::to_hex;
 use varve_log::{ArenaId, ArenaState, ReadLogError, Seal};
 use varve_remote::{Object, Target};
+use varve_store::FormatPage;
 use varve_world::FileName;
 
 use crate::objects::listing::{
@@ -134,8 +135,7 @@ impl ReplicationPlan {
         if is_wanted(&mark) {
             self.settings.push(planned(mark, Bytes::from(mark_text(&source.config.id))));
         }
-        if is_wanted(&page) {
-            let contents = read(&page)?;
+        if let Some(contents) = due_page(source, target, listing, replace.contains(&page)) {
             self.settings.push(planned(page, contents));
         }
         let mut there = Vec::new();
@@ -317,6 +317,30 @@ fn read_local(
     }
     let records = ArenaRecords::read_left(source.log, &opened)?;
     Ok(LocalState::Records(Box::new(records)))
+}
+
+/// Returns the page of the format, if the target has none, or one that does not describe what is
+/// about to be uploaded. A store without a good page is replicated all the same.
+fn due_page(
+    source: ReplicationSource<'_>,
+    target: &dyn Target,
+    listing: &ReplicaListing,
+    is_replaced: bool,
+) -> Option<Bytes> {
+    let (page, keys) = (plain(FORMAT_PAGE), source.log.keys());
+    let here = source.world.storage.read_whole(&page, SETTING_BYTES_MAX).ok();
+    let own = here.filter(|here| FormatPage::of(keys, here) == FormatPage::Current);
+    let own = own.unwrap_or_else(|| FormatPage::text(keys));
+    let is_due = match listing.settings.get(&page) {
+        None => true,
+        // Two revisions do not have the same length. The audit reads the object.
+        Some(bytes) if *bytes == own.len() as u64 => is_replaced,
+        Some(bytes) => {
+            let there = read_setting(target, &page, *bytes);
+            is_replaced || there.map_or(true, |there| FormatPage::of(keys, &there).is_due())
+        }
+    };
+    is_due.then(|| own.into())
 }
 
 /// Returns a name for a key whose own name is taken by another key, which is not replaced.

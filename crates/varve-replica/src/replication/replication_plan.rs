@@ -5,7 +5,7 @@ use varve_log::ArenaId;
 use varve_remote::Object;
 use varve_world::FileName;
 
-use crate::objects::listing::ReplicaListing;
+use crate::objects::listing::{FORMAT_PAGE, ReplicaListing};
 use crate::objects::record_ends::RecordsDamage;
 use crate::replication::planned_segments::{PlannedSegment, Succeeding, WrongLength};
 use crate::replication::replica_end::ReplicaEnd;
@@ -18,6 +18,14 @@ pub struct PlannedSetting {
     pub contents: Bytes,
     /// True if it replaces an object.
     pub replaces: bool,
+}
+
+impl PlannedSetting {
+    /// Returns true if this is the page of the format.
+    #[must_use]
+    pub fn is_page(&self) -> bool {
+        self.file.as_str() == FORMAT_PAGE
+    }
 }
 
 /// A damaged arena of the store itself. Damage is not replicated.

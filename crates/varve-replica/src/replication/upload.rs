@@ -11,7 +11,7 @@ use varve_remote::{Observer, PutMode, Target, TargetError};
 use varve_world::{Claims, FileLock, FileName, LockError, Workers, work_in_order};
 
 use crate::dropping::superseded_since::SupersededSince;
-use crate::objects::listing::{ListedSegment, ReplicaListing};
+use crate::objects::listing::{FORMAT_PAGE, ListedSegment, ReplicaListing};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::reading::replica::Replica;
 use crate::replication::error::ReplicateError;
@@ -79,6 +79,11 @@ impl ReplicationPlan {
                 Ok(()) => done.object_count += 1,
                 // If another process was faster, the final check below decides.
                 Err(TargetError::Exists { .. }) => {}
+                // A target may refuse to replace anything. A reader needs the page only if there is
+                // no program.
+                Err(error) if setting.replaces && setting.is_page() => {
+                    tracing::warn!(%error, "{FORMAT_PAGE} at the target is of an earlier program, and cannot be replaced");
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -44,12 +44,14 @@ impl Keyring {
         Self { storage: Arc::clone(storage), random: Arc::clone(random), clock: Arc::clone(clock), config }
     }
 
-    /// Draws a master key for a new store, and writes it wrapped with one secret.
-    pub(crate) fn create(&self, secret: &Secret, cost: PassphraseCost) -> Result<(), KeyError> {
+    /// Draws a master key for a new store, and writes it wrapped with one secret. Returns the keys
+    /// that it gives.
+    pub(crate) fn create(&self, secret: &Secret, cost: PassphraseCost) -> Result<LogKeys, KeyError> {
         let mut master = LockedMemory::<[u8; 32]>::default();
         self.random.fill(&mut *master)?;
         let new = NewKey { secret, cost, label: "", role: Role::Full };
-        self.write(&new, |_| Ok(Zeroizing::new(master.to_vec()))).map(drop)
+        self.write(&new, |_| Ok(Zeroizing::new(master.to_vec())))?;
+        Ok(LogKeys::from_master(&master))
     }
 
     /// Lists the sound keys, and the files of the damaged ones. Opens none.

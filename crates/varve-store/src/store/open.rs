@@ -106,6 +106,7 @@ impl Store {
             // A crash may have stopped the creation of the store before its folder was durable. The
             // writer makes the folder durable before it promises anything.
             world.storage.sync_folder("").map_err(OpenStoreError::Durable)?;
+            vault.renew_format_page();
         }
         let session = lock.is_some().then(|| disk_index_session(world)).transpose();
         let session = session.map_err(OpenStoreError::Storage)?;

@@ -11,13 +11,11 @@ use varve_block::to_hex;
 use varve_log::{ArenaHeader, ArenaId};
 use varve_world::{FileName, Storage, World};
 
-use super::create::FORMAT_PAGE;
 use super::unlock::{CONFIG_BYTES_MAX, sign_of_encryption};
 use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::keyring::{self, KeyError, Secret};
 
 const CONFIG: &str = "config.toml";
-const FORMAT: &str = "FORMAT.md";
 
 /// The folder of damaged files that were replaced. Readers ignore it, and nothing refers to it.
 pub const QUARANTINE: &str = "quarantine";
@@ -80,7 +78,7 @@ pub fn settings_need_secret(copy: &dyn Storage) -> Result<bool, BringBackError> 
     Ok(theirs.is_some_and(|theirs| theirs.encryption != Encryption::None))
 }
 
-/// Puts back `config.toml`, `FORMAT.md` and the keys that the store in `world` has lost, from
+/// Puts back `config.toml` and the keys that the store in `world` has lost, from
 /// `copy`, and returns the names of these files. Good files stay. A `config.toml` is trusted only
 /// if `secret` opens one of the keys with it, since the keeper of the copy could have changed it.
 /// Keys are put back only in the place of damaged ones, or if there is none at all: a key that was
@@ -116,12 +114,6 @@ pub fn bring_back_settings(
     }
     if theirs.encryption != Encryption::None {
         bring_back_keys(here, copy, &mut put_back)?;
-    }
-    let page = name(FORMAT);
-    if read(here, &page)?.is_none() {
-        let contents = read(copy, &page)?.unwrap_or_else(|| FORMAT_PAGE.into());
-        here.replace(&page, &contents).map_err(failed(&page))?;
-        put_back.push(page);
     }
     Ok(put_back)
 }
@@ -270,8 +262,6 @@ mod tests {
             assert!(opens(&hurt), "{file}");
             assert_eq!(hurt.list(QUARANTINE).unwrap().len(), usize::from(harm.is_some()), "{file}");
         }
-        whole.remove(&name(FORMAT)).unwrap();
-        assert_eq!(bring_back_settings(&world(&whole, 2), &copy, Some(&secret())).unwrap(), [name(FORMAT)]);
     }
 
     #[test]

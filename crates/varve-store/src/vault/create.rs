@@ -2,14 +2,12 @@
 
 use std::io;
 
-use varve_log::ArenaId;
+use varve_log::{ArenaId, LogKeys};
 use varve_world::{FileName, World};
 
+use super::format_page;
 use crate::config::{Encryption, StoreConfig};
 use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
-
-/// The page that every store keeps beside its data.
-pub(crate) const FORMAT_PAGE: &str = include_str!("../../FORMAT.md");
 
 /// Files that an unfinished creation leaves in the store's folder.
 const LEFT_BY_CREATION: [&str; 3] = ["FORMAT.md", "FORMAT.md.new", "config.toml.new"];
@@ -68,12 +66,14 @@ pub fn create(
     for key in storage.list(keyring::FOLDER).map_err(failed(&config_file))? {
         storage.remove(&key).map_err(failed(&key))?;
     }
-    if config.encryption == Encryption::Aes256Gcm {
-        let secret = secret.ok_or(KeyError::Missing)?;
-        Keyring::new(world, config.clone()).create(secret, cost)?;
-    }
-    let page = name("FORMAT.md");
-    storage.replace(&page, FORMAT_PAGE.as_bytes()).map_err(failed(&page))?;
+    let keys = match config.encryption {
+        Encryption::Aes256Gcm => {
+            let secret = secret.ok_or(KeyError::Missing)?;
+            Keyring::new(world, config.clone()).create(secret, cost)?
+        }
+        Encryption::None => LogKeys::plain(&config.binding()),
+    };
+    format_page::write(storage, &keys).map_err(|(file, source)| CreateError::Storage { file, source })?;
     // Written last: a folder without this file is not a store, so a crash before this leaves none.
     storage.replace(&config_file, config.to_text().as_bytes()).map_err(failed(&config_file))
 }

@@ -14,6 +14,7 @@ mod venti_server;
 
 mod bad_input;
 mod bad_sectors;
+mod format_page;
 mod newer;
 mod recovery;
 mod repair;

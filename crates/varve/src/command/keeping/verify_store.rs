@@ -7,7 +7,7 @@ use serde_json::json;
 use varve_archive::{Harm, Verified, verify};
 use varve_block::with_causes;
 use varve_session::{StoreLocation, UsageError};
-use varve_store::Permission;
+use varve_store::{FormatPage, Permission};
 use varve_venti::Address;
 use varve_world::Timestamp;
 
@@ -43,12 +43,25 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs) -> Result<CommandOutcome>
         // Record the lost blocks as a hint, so that the next snapshots can heal them.
         archive.store().remember_lost(&verified.lost);
     }
+    let page = archive.store().vault().format_page().context("cannot read FORMAT.md")?;
     if invocation.json {
-        print_json(&verified, can_read);
+        print_json(&verified, can_read, page);
     } else {
-        print(invocation, args, &verified, can_read);
+        print(invocation, args, &verified, can_read, page);
     }
-    Ok(if is_well(&verified) { CommandOutcome::Done } else { CommandOutcome::Damage })
+    let is_well = is_well(&verified) && page_fault(page).is_none();
+    Ok(if is_well { CommandOutcome::Done } else { CommandOutcome::Damage })
+}
+
+/// Returns what is wrong with `FORMAT.md`: one word, and a sentence.
+fn page_fault(page: FormatPage) -> Option<(&'static str, &'static str)> {
+    match page {
+        FormatPage::Missing => Some(("missing", "FORMAT.md is missing")),
+        FormatPage::Altered => {
+            Some(("altered", "FORMAT.md was altered: no program of this store has written it"))
+        }
+        FormatPage::Current | FormatPage::Earlier => None,
+    }
 }
 
 fn is_well(verified: &Verified) -> bool {
@@ -89,7 +102,13 @@ fn venti(invocation: &Invocation, args: &VerifyArgs, address: &Address) -> Resul
     Ok(if harm.is_empty() { CommandOutcome::Done } else { CommandOutcome::Damage })
 }
 
-fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_read: bool) {
+fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_read: bool, page: FormatPage) {
+    if let Some((_, fault)) = page_fault(page) {
+        say!("{fault}");
+        remark!(
+            "hint: `varve repair` or the next snapshot writes FORMAT.md anew; no snapshot is harmed by it"
+        );
+    }
     for damage in &verified.damage {
         let reason = with_causes(&damage.kind);
         let place = format!("arena {}, offset {}", damage.arena, damage.offset);
@@ -119,6 +138,8 @@ fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_re
             show::count(verified.harm.len(), "part")
         );
         print_hint(verified);
+    } else if page_fault(page).is_some() {
+        // Not all is well.
     } else if !can_read && !invocation.quiet {
         say!(
             "the codes of all pages and seals are correct: {}, {}; this key cannot read the data, so the data was not checked",
@@ -200,7 +221,7 @@ fn describe(harmed: &[&Harm]) -> String {
     format!("{name}{path}{range} in {} {days}: {}", show::count(harmed.len(), "snapshot"), harm.reason)
 }
 
-fn print_json(verified: &Verified, can_read: bool) {
+fn print_json(verified: &Verified, can_read: bool, page: FormatPage) {
     let damage: Vec<_> = verified
         .damage
         .iter()
@@ -230,6 +251,7 @@ fn print_json(verified: &Verified, can_read: bool) {
         "lost": lost_data::as_json(&verified.losses),
         "unfinished": unfinished,
         "without_parity": verified.without_parity.len(),
+        "format_page": page_fault(page).map(|(word, _)| word),
     });
     say::record("verified", value);
 }
