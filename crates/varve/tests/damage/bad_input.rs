@@ -45,7 +45,7 @@ fn folders_that_are_no_store() {
     let config = store.join("config.toml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("format = 1", "format = 3")).unwrap();
-    let newer = sandbox.fails(1, ["snapshots"]);
+    let newer = sandbox.fails(13, ["snapshots"]);
     assert!(newer.contains("newer") || newer.contains("format 2"), "{newer}");
     fs::write(&config, "format = \"").unwrap();
     assert!(sandbox.fails(5, ["snapshots"]).contains("config.toml"));
