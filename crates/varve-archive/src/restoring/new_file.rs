@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ pub const PUBLIC: u32 = 0o666;
 /// completed.
 pub struct NewFile {
     file: File,
-    folder: File,
+    folder: OwnedFd,
     /// The name until the file is complete.
     partial_name: Vec<u8>,
     name: Vec<u8>,
@@ -41,7 +42,6 @@ impl NewFile {
         let folder = destination.parent().filter(|folder| !folder.as_os_str().is_empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
-        let folder = File::from(folder);
         if !overwrite && exists(&folder, &name)? {
             return Err(Errno::EXIST.into());
         }
@@ -95,7 +95,7 @@ impl NewFile {
             false => rename_new(&self.folder, from, to, &partial::rename)?,
         }
         self.is_complete = true;
-        sync_open_folder(&self.folder)
+        sync_open_folder(&self.folder.try_clone()?.into())
     }
 }
 

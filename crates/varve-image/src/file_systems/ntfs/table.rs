@@ -111,7 +111,7 @@ impl NtfsTable {
     fn record(&self, number: u64) -> Result<NtfsRecord, FileSystemError> {
         let what = format!("file of record {number}");
         let mut bytes = vec![0; usize::try_from(self.boot.record_bytes).unwrap_or(0)];
-        let at = number.checked_mul(self.boot.record_bytes).unwrap_or(u64::MAX);
+        let at = number.saturating_mul(self.boot.record_bytes);
         if at >= self.stream.size() {
             return Err(FileSystemError::Absent { what });
         }
