@@ -172,9 +172,16 @@ impl<'a> ParityFiles<'a> {
     /// Returns the number of parity files and their total length in bytes.
     pub(crate) fn size(&self) -> io::Result<(u64, u64)> {
         let files = self.storage.list(FOLDER)?;
-        let lengths =
-            files.iter().filter(|file| of_file(file).is_some()).map(|file| self.storage.length(file));
-        lengths.into_iter().try_fold((0, 0), |(count, bytes), length| Ok((count + 1, bytes + length?)))
+        let mut size = (0, 0);
+        for file in files.iter().filter(|file| of_file(file).is_some()) {
+            match self.storage.length(file) {
+                Ok(length) => size = (size.0 + 1, size.1 + length),
+                // A collector has removed the parity of an arena that it has replaced.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(size)
     }
 }
 

@@ -140,7 +140,8 @@ fn first_root(
             Err(error @ GetError::Failed { .. }) => return Err(error.into()),
             Err(error) => Some(error.into()),
         };
-        tracing::warn!(%score, "a root of the catalog cannot be read");
+        // If no other root is readable, the caller reports the failure. It may look again before.
+        tracing::info!(%score, "a root of the catalog cannot be read");
     }
     failure.map_or(Ok(None), Err)
 }
