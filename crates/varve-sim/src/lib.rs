@@ -55,6 +55,7 @@ mod rot;
 mod slow_disk;
 mod tally;
 mod timed;
+mod turns;
 
 pub use disk::SimDisk;
 pub use draw::SeededDraw;
@@ -70,3 +71,4 @@ pub use timed::{
     FittedBudget, FittedDevice, FittedOrder, FittedRow, FlashDisk, FlashMapping, GeneratedBlock, ObjectStore,
     Overwriting, PageCacheLimits, PublishedFigure, RotatingDisk, ShingledDisk, TimedStorage, VirtualClock,
 };
+pub use turns::{TurnSchedule, Turns};

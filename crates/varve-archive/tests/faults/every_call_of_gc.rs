@@ -31,7 +31,7 @@ use varve_world::{Random, SeededRandom, Timestamp};
 use crate::model::Taken;
 use crate::session::{self, WRITER, complaints, world};
 
-const BLOCK_BYTES: u32 = 16 << 10;
+pub const BLOCK_BYTES: u32 = 16 << 10;
 const BLOCK_COUNT: u64 = 30;
 /// The snapshots that are there at the beginning. They fill two arenas.
 const FIRST: [u64; 6] = [0, 1, 2, 3, 4, 5];
@@ -41,7 +41,7 @@ const BETWEEN: u64 = 12;
 
 /// The disk image of a snapshot. A third of its blocks are those of all images, so that clumps are
 /// partly live. The numbers from 10 on have the contents of those from 0 on.
-fn image(number: u64) -> Vec<u8> {
+pub fn image(number: u64) -> Vec<u8> {
     let block = |place: u64| {
         let seed = if place.is_multiple_of(3) { place } else { 100 * (number % 10 + 1) + place };
         let mut bytes = vec![0; BLOCK_BYTES as usize];
@@ -53,7 +53,7 @@ fn image(number: u64) -> Vec<u8> {
 
 /// The same for a store that makes deltas: all blocks of one place differ in a few bytes. So the
 /// blocks of the first image are the bases of the others, and it is forgotten.
-fn image_of_deltas(number: u64) -> Vec<u8> {
+pub fn image_of_deltas(number: u64) -> Vec<u8> {
     let mut image = Vec::new();
     for place in 0..BLOCK_COUNT {
         let mut bytes = vec![0; BLOCK_BYTES as usize];
@@ -68,7 +68,7 @@ fn image_of_deltas(number: u64) -> Vec<u8> {
 
 /// The kind of the store.
 #[derive(Debug, Clone, Copy)]
-enum StoreKind {
+pub enum StoreKind {
     Plain,
     EncryptedWithParity,
     DiskIndex,
@@ -80,7 +80,7 @@ enum StoreKind {
 }
 
 impl StoreKind {
-    fn config(self) -> StoreConfig {
+    pub fn config(self) -> StoreConfig {
         let mut config = StoreConfig {
             encryption: Encryption::None,
             arena_map: ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap(),

@@ -35,6 +35,7 @@
 #![allow(clippy::cast_possible_truncation)]
 
 mod action;
+mod beside;
 mod case;
 mod contents;
 mod every_call;
