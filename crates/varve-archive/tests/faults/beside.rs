@@ -289,3 +289,83 @@ fn a_seed_of_several_processes_replays_call_by_call() {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
 }
+
+/// What a reader does in one go.
+type Look = fn(&mut Process<'_>) -> Result<(), String>;
+
+/// A whole collection, and two nights, come between any two calls of each look.
+fn looks_survive_a_collection_at_any_call(kind: StoreKind, step_count: u64) {
+    let looks: [(&str, Look); 4] = [
+        ("an opening and a restore", |process| {
+            let reader = process.open(StoreAccess::Read)?;
+            process.read(&reader)
+        }),
+        ("verify --data", |process| {
+            let reader = process.open(StoreAccess::Read)?;
+            match complaints(&reader, true)?.first() {
+                None => Ok(()),
+                Some(first) => Err(first.clone()),
+            }
+        }),
+        ("a dry run", |process| {
+            let reader = process.open(StoreAccess::Read)?;
+            let found = Collection::look(&reader, Process::options(), &Progress::new());
+            found.map(drop).map_err(|error| with_causes(&error))
+        }),
+        ("stats", |process| {
+            let reader = process.open(StoreAccess::Read)?;
+            let found = SpaceNeeds::of(&reader, 1 << 24, &Progress::new());
+            found.map(drop).map_err(|error| with_causes(&error))
+        }),
+    ];
+    let (whole, config) = (SimDisk::new(1), kind.config());
+    let secret = session::secret(&config);
+    Store::create(&session::world(&whole, 1), &config, secret.as_ref(), PassphraseCost::default()).unwrap();
+    let found = Mutex::new(Vec::new());
+    let process = |name, storage: Arc<dyn Storage>, seed| Process {
+        name,
+        storage,
+        config: &config,
+        draw: SeededDraw::new(seed),
+        found: &found,
+    };
+    process("before", Arc::new(whole.clone()), 1).run(FIRST_COUNT, |process, number| process.take(number));
+    process("before", Arc::new(whole.clone()), 2).run(1, |process, _| process.forget_some());
+    let try_at = |look: Look, call: u64| {
+        let disk = whole.fork(call);
+        let turns = Turns::new(2, TurnSchedule::Cut(vec![(0, call), (1, u64::MAX)]));
+        let of =
+            |name, number| process(name, turns.storage(number, Arc::new(disk.clone())), call.wrapping_add(3));
+        let (reader, others) = (of("the reader", 0), of("the others", 1));
+        let calls = turns.run(vec![
+            Box::new(move || reader.run(1, |process, _| look(process))),
+            Box::new(move || {
+                others.run(1, |process, _| {
+                    process.take(FIRST_COUNT)?;
+                    process.collect()?;
+                    process.take(FIRST_COUNT + 1)
+                });
+            }),
+        ]);
+        calls[0]
+    };
+    for (name, look) in looks {
+        let calls = try_at(look, u64::MAX);
+        let step = (calls / step_count).max(1);
+        for call in (1..calls).step_by(usize::try_from(step).unwrap()) {
+            try_at(look, call);
+            if let Some(first) = found.lock().first() {
+                panic!("{kind:?}, {name}, others at call {call} of {calls}: {first}");
+            }
+        }
+    }
+}
+
+/// `VARVE_BESIDE_STEPS` is the number of places in each look; there are some hundreds of calls.
+#[test]
+fn no_look_takes_a_collection_for_damage() {
+    let steps = crate::setting("VARVE_BESIDE_STEPS").unwrap_or(8);
+    for kind in KINDS {
+        looks_survive_a_collection_at_any_call(kind, steps);
+    }
+}
