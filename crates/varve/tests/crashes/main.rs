@@ -5,9 +5,12 @@
 mod crash_runs;
 #[path = "../harness/forgetful_disk/mod.rs"]
 mod forgetful_disk;
+#[path = "../harness/mount_point/mod.rs"]
+mod mount_point;
 #[path = "../harness/sandbox/mod.rs"]
 mod sandbox;
 
+mod beside;
 mod kill;
 mod kill_gc;
 mod model;
