@@ -172,6 +172,8 @@ mod tests {
                 holds: Vec::new(),
                 keep_until: None,
                 has_gaps: false,
+                lesser_key: None,
+                is_backdated: false,
             },
         };
         ago.map(fact).collect()

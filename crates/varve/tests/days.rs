@@ -120,7 +120,7 @@ fn three_nights_of_a_real_machine() {
         let export = server.export(&format!("day@2026-05-0{night}"));
         assert_identical("raw", original(night).to_str().unwrap(), &export);
     }
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
     for night in NIGHTS {
         step(&format!("night {night} is booted from the archive"));
         let (day, profile) = (format!("day@2026-05-0{night}"), sandbox.arg(&format!("start-{night}")));

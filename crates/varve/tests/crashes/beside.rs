@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::process::Signal;
 
 use crate::crash_runs::{Dice, asked_for, seed};
 use crate::mount_point::{Mount, can_mount};
@@ -184,7 +185,7 @@ fn nobody_reports(kind: &[&str]) {
         work.is_over.store(true, Ordering::Relaxed);
     });
     if let Some(mount) = mount {
-        mount.end("-TERM");
+        mount.end(Signal::TERM);
     }
     eprintln!("seed {seed}, {kind:?}: {:?}", work.counts.lock());
     // Liveness: once nobody else works, everybody calls the store sound.

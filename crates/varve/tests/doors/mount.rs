@@ -71,10 +71,10 @@ fn every_file_of_every_night_is_as_it_was() {
         let number = |mount: &Mount| fs::metadata(mount.path("2026/05/01/home/letter.txt")).unwrap().ino();
         let before = number(&mount);
         assert_ne!(before, fs::metadata(mount.path("latest/home/letter.txt")).unwrap().ino());
-        mount.end("-INT");
+        mount.end(Signal::INT);
         let mount = mounted(&sandbox, &[]);
         assert_eq!(number(&mount), before);
-        mount.end("-TERM");
+        mount.end(Signal::TERM);
     }
 }
 
@@ -118,7 +118,7 @@ fn nothing_can_be_changed_and_holes_stay_holes() {
     assert!(fs::remove_file(mount.path("latest/home/sparse")).is_err());
     assert!(fs::remove_dir(mount.path("2026")).is_err());
     assert!(fs::metadata(mount.path("latest/home/absent")).is_err());
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_large_folder_is_listed_whole() {
             fs::read_to_string(folder.join(format!("a file with some name, number {number}"))).unwrap();
         assert_eq!(text, number.to_string());
     }
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_new_night_appears_and_takes_the_name() {
     open.read_to_end(&mut bytes).unwrap();
     assert!(bytes == noise(2, 300_000));
     drop(open);
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
 }
 
 /// The contents of all leases in a store.
@@ -219,14 +219,14 @@ fn a_mount_leases_what_it_shows() {
         fs::read_dir(mount.path("latest")).unwrap().count();
         is_leased(&sandbox.ids())
     });
-    mount.end("-INT");
+    mount.end(Signal::INT);
     assert_eq!(leases(sandbox.store()), [""; 0]);
     // Where no lease can be written, a mount goes without one.
     fs::remove_dir(sandbox.store().join("leases")).unwrap();
     fs::write(sandbox.store().join("leases"), "").unwrap();
     let mount = mounted(&sandbox, &[]);
     assert_eq!(names(&mount.path("2026/05")), ["01", "02"]);
-    mount.end("-INT");
+    mount.end(Signal::INT);
 }
 
 /// Arenas are rewritten while a mount reads from them. Each file is read once, so that the kernel
@@ -281,7 +281,7 @@ fn a_mount_reads_on_while_space_is_freed() {
     }
     assert!(bytes() < before * 2 / 3, "{} of {before} bytes are left", bytes());
     read_some(120);
-    mount.end("-INT");
+    mount.end(Signal::INT);
     sandbox.ok(["verify", "--data"]);
 }
 
@@ -313,7 +313,7 @@ fn an_archive_that_is_mounted_in_what_is_archived_is_left_empty() {
     // A mounted archive is archived if it is itself the source: the user asked for it.
     let day = mount.path("2026/05/01/home");
     assert_eq!(sandbox.json(["snapshot", day.to_str().unwrap(), "--name", "day"])[0]["entries"], before);
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn a_damaged_block_is_an_error_of_its_file_alone() {
         assert!(complaints.contains("damaged"), "{complaints}");
     }
     assert_eq!(names(&mount.path("latest/home")).len(), 8);
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn a_damaged_block_of_a_disk_is_an_error_of_the_reads_that_it_hits_alone() {
     for said in ["a file cannot be read", "in snapshot vm.img (", " p0", "arena 2"] {
         assert!(complaints.contains(said), "{said}: {complaints}");
     }
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
 }
 
 #[test]
@@ -438,11 +438,11 @@ fn a_file_by_itself_is_shown_as_a_file() {
         kinds.contains(&("notes.txt".into(), true)) && kinds.contains(&("home".into(), false)),
         "{kinds:?}"
     );
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
     // A file that a filter leaves out is not shown.
     let mount = mounted(&sandbox, &["--path", "home"]);
     assert_eq!(names(&mount.path("latest")), ["home"]);
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
 }
 
 #[test]
@@ -496,7 +496,7 @@ fn a_disk_is_shown_by_its_volumes() {
     for (path, text) in wanted.iter().filter(|(path, _)| !path.as_os_str().is_empty()) {
         assert_eq!(without_times(&shown[path]), without_times(text), "{}", path.display());
     }
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
 }
 
 #[test]
@@ -512,7 +512,7 @@ fn a_replica_is_mounted_where_it_is() {
     sandbox.ok(["replicate", &sandbox.arg("replica")]);
     let mount = mounted_at(&sandbox, &sandbox.path("replica"), &[]);
     assert_eq!(manifest(&mount.path("latest/home/")), wanted);
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
 }
 
 #[test]
@@ -528,7 +528,7 @@ fn somebody_who_works_in_it_does_not_keep_it() {
     let open = File::open(mount.path("latest/home/letter.txt")).unwrap();
     // The signal comes twice, as when a whole process group is ended.
     mount.running.signal(Signal::TERM);
-    mount.end("-TERM");
+    mount.end(Signal::TERM);
     drop(open);
 
     // The program ends when another process unmounts the file system.

@@ -385,7 +385,7 @@ fn a_mounted_disk_shows_its_files() {
             assert_eq!(fs::read_to_string(mount.path("p0/etc/motd")).unwrap(), "welcome\n");
             assert!(fs::read(mount.path("p0/large")).unwrap() == noise(4, 3 * MIB));
         }
-        mount.end("-TERM");
+        mount.end(Signal::TERM);
     }
 }
 

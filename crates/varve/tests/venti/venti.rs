@@ -108,7 +108,7 @@ fn what_is_at_a_server_is_mounted_verified_searched_and_compared() {
         // A snapshot that is taken while the file system is mounted appears.
         ask(&["snapshot", &home, "--time", "2026-05-03T23:00:00Z"]);
         wait_until("the new night is there", || mount.path("2026/05/03/home/letter.txt").is_file());
-        mount.end("-TERM");
+        mount.end(Signal::TERM);
     }
     server.end();
 }

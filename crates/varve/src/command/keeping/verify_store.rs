@@ -1,6 +1,6 @@
 //! `varve verify`
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -188,9 +188,10 @@ fn share_is_all(args: &VerifyArgs) -> bool {
 /// Prints the harm to snapshots. A file that did not change between snapshots has one line.
 pub(super) fn print_harm(harm: &[Harm]) {
     let mut groups: Vec<Vec<&Harm>> = Vec::new();
-    let mut known = HashMap::new();
+    let mut known = BTreeMap::new();
     for harm in harm {
-        let part = (&harm.snapshot_name, &harm.path, &harm.range, &harm.reason);
+        let range = harm.range.as_ref().map(|range| (range.start, range.end));
+        let part = (&harm.snapshot_name, &harm.path, range, harm.reason.to_string());
         let place = *known.entry(part).or_insert(groups.len());
         match groups.get_mut(place) {
             Some(group) => group.push(harm),

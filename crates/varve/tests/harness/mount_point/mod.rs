@@ -104,7 +104,7 @@ impl Mount {
 
     /// Ends the program with a signal: it must exit with status 0, and leave nothing mounted.
     #[track_caller]
-    pub fn end(mut self, signal: &str) {
+    pub fn end(mut self, signal: Signal) {
         self.running.signal(signal);
         let status = self.running.wait();
         assert_eq!(status.code(), Some(0), "{}", self.running.complaints());
