@@ -29,6 +29,8 @@ use crate::replication::replication_plan::{
 use crate::replication::replication_source::ReplicationSource;
 
 const SETTING_BYTES_MAX: u64 = 1 << 20;
+/// The most reads of an arena that another process changes meanwhile.
+const READS_MAX: usize = 16;
 
 /// The options of a replication.
 #[derive(Debug, Clone)]
@@ -295,7 +297,32 @@ enum LocalState {
     Records(Box<ArenaRecords>),
 }
 
+/// Reads an arena of this log. Damage counts only in a file that was the same before and after the
+/// read: a collector may replace the arena meanwhile, and a writer may change its end.
 fn read_local(
+    source: ReplicationSource<'_>,
+    id: ArenaId,
+    generations: Option<&Generations>,
+    options: &ReplicateOptions,
+) -> Result<LocalState, ReadLogError> {
+    let mut before = source.log.arena_file(id);
+    for _ in 1..READS_MAX {
+        let local = read_local_once(source, id, generations, options);
+        let is_damaged = match &local {
+            Ok(LocalState::Complete { .. }) => false,
+            Ok(LocalState::Records(records)) => records.damage.is_some(),
+            Err(error) => error.is_damage(),
+        };
+        let now = source.log.arena_file(id);
+        if !is_damaged || now == before {
+            return local;
+        }
+        before = now;
+    }
+    read_local_once(source, id, generations, options)
+}
+
+fn read_local_once(
     source: ReplicationSource<'_>,
     id: ArenaId,
     generations: Option<&Generations>,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use varve_log::{ArenaId, ReadLogError};
@@ -30,6 +31,9 @@ pub struct Replicated {
     pub object_count: u64,
     /// The bytes of the log that were uploaded.
     pub uploaded_bytes: u64,
+    /// A collector has replaced an arena since the plan was made, or a writer has changed its end.
+    /// The upload has stopped there, and the rest needs another plan.
+    pub is_outdated: bool,
     /// The damaged arenas of the store, including those found during the upload.
     pub damaged: Vec<DamagedInStore>,
     /// The keys that were removed from the target.
@@ -92,6 +96,8 @@ impl ReplicationPlan {
             target: target.as_ref(),
             there_before: there_before(&self.segments, &self.succeeding),
             observer,
+            segment_bytes: options.segment_bytes,
+            is_outdated: AtomicBool::new(false),
             damaged: Mutex::default(),
             records: Mutex::default(),
         };
@@ -109,6 +115,7 @@ impl ReplicationPlan {
         )?;
         done.object_count += put.len() as u64;
         done.uploaded_bytes = put.iter().map(|segment| segment.bytes()).sum();
+        done.is_outdated = upload.is_outdated.into_inner();
         done.damaged.extend(upload.damaged.into_inner().into_values());
         let after = check_after(source, target, options, &self.listing, put)?;
         let is_missing = |setting: &&PlannedSetting| !after.settings.contains_key(&setting.file);
@@ -190,6 +197,8 @@ struct UploadRun<'a> {
     /// For each segment, the number of first segments that must be complete before it.
     there_before: Vec<usize>,
     observer: &'a dyn Observer,
+    segment_bytes: u64,
+    is_outdated: AtomicBool,
     /// The first damage of each damaged arena.
     damaged: Mutex<BTreeMap<ArenaId, DamagedInStore>>,
     /// The records of the most recent arenas.
@@ -201,6 +210,14 @@ type NumberedSegment<'a> = (usize, &'a PlannedSegment);
 
 /// The arenas whose records are kept: neighbours in the plan share them.
 const RECORDS_KEPT: usize = 2;
+
+/// The result for one segment.
+enum PutOutcome {
+    Put,
+    /// The arena of the segment is another one now, or ends elsewhere.
+    Outdated,
+    Damaged(RecordsDamage),
+}
 
 impl<'a> UploadRun<'a> {
     fn work(&self, claims: &Claims<'_, NumberedSegment<'a>, Option<&'a PlannedSegment>, ReplicateError>) {
@@ -219,13 +236,25 @@ impl<'a> UploadRun<'a> {
         if self.observer.is_cancelled() {
             return Err(ReplicateError::Cancelled);
         }
+        // The order of the segments leaves a good replica wherever it stops.
+        if self.is_outdated.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let (arena, start) = (segment.name.arena, segment.range.start);
         if self.damaged.lock().get(&arena).is_some_and(|damage| damage.offset <= start) {
             return Ok(None);
         }
-        let Some(reason) = self.put(segment)? else {
-            self.observer.add_done(segment.bytes());
-            return Ok(Some(segment));
+        let reason = match self.put(segment)? {
+            PutOutcome::Put => {
+                self.observer.add_done(segment.bytes());
+                return Ok(Some(segment));
+            }
+            PutOutcome::Outdated => {
+                tracing::info!(%arena, "an arena was changed since the plan was made");
+                self.is_outdated.store(true, Ordering::Relaxed);
+                return Ok(None);
+            }
+            PutOutcome::Damaged(reason) => reason,
         };
         let found = DamagedInStore { arena, offset: start.max(reason.offset()), reason };
         let mut damaged = self.damaged.lock();
@@ -235,23 +264,39 @@ impl<'a> UploadRun<'a> {
         Ok(None)
     }
 
-    /// Puts a segment. Returns its damage, if there is any.
-    fn put(&self, put: &PlannedSegment) -> Result<Option<RecordsDamage>, ReplicateError> {
+    fn put(&self, put: &PlannedSegment) -> Result<PutOutcome, ReplicateError> {
         let storage = &self.source.world.storage;
-        let taken = self
-            .records(put.name.arena)
-            .and_then(|records| take_segment(self.source.log, storage, &records, put));
+        let taken = self.records(put.name.arena).and_then(|records| {
+            let is_there = self.has(&records, put);
+            is_there.then(|| take_segment(self.source.log, storage, &records, put)).transpose()
+        });
         let bytes = match taken {
-            Ok(bytes) => bytes,
-            Err(error) if error.is_damage() => return Ok(Some(error.into())),
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(PutOutcome::Outdated),
+            Err(error) if error.is_damage() => {
+                self.records.lock().remove(&put.name.arena);
+                let now = self.records(put.name.arena);
+                let is_outdated = now.is_ok_and(|now| !self.has(&now, put));
+                return Ok(if is_outdated {
+                    PutOutcome::Outdated
+                } else {
+                    PutOutcome::Damaged(error.into())
+                });
+            }
             Err(error) => return Err(error.into()),
         };
         let mode = if put.replaces { PutMode::Replace } else { PutMode::Create };
         match self.target.put(&put.name.file_name(), bytes, mode) {
             // The same name means the same records: an earlier attempt succeeded after all.
-            Ok(()) | Err(TargetError::Exists { .. }) => Ok(None),
+            Ok(()) | Err(TargetError::Exists { .. }) => Ok(PutOutcome::Put),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Returns true unless the arena is whole, and does not have the segment.
+    fn has(&self, records: &ArenaRecords, put: &PlannedSegment) -> bool {
+        let one = ListedSegment { name: put.name.clone(), bytes: put.bytes() };
+        records.damage.is_some() || has_segment(records, &one, self.segment_bytes)
     }
 
     /// Returns the records of an arena. They are read again, because the plan of a whole store
@@ -260,8 +305,8 @@ impl<'a> UploadRun<'a> {
         if let Some(records) = self.records.lock().get(&id) {
             return Ok(Arc::clone(records));
         }
-        let opened = self.source.log.open_arena(id)?;
-        let records = Arc::new(ArenaRecords::read(self.source.log, &opened)?);
+        let read = |opened| ArenaRecords::read(self.source.log, &opened);
+        let records = Arc::new(self.source.log.read_arena(id, read)?);
         let mut kept = self.records.lock();
         kept.insert(id, Arc::clone(&records));
         if kept.len() > RECORDS_KEPT {
@@ -269,6 +314,12 @@ impl<'a> UploadRun<'a> {
         }
         Ok(records)
     }
+}
+
+/// Returns true if a segment begins and ends at records of this arena.
+fn has_segment(records: &ArenaRecords, segment: &ListedSegment, segment_bytes: u64) -> bool {
+    let one = std::slice::from_ref(segment);
+    plan_arena(records, one, segment_bytes, &BTreeSet::new()).unknown.is_empty()
 }
 
 /// Lists the target again. Checks that the uploaded objects arrived, and that no other history was
@@ -296,12 +347,9 @@ fn check_after(
     }
     let strange: Vec<_> = there.into_iter().filter(|segment| !expected.contains(segment)).cloned().collect();
     let is_ours = |segment: &ListedSegment| {
-        let id = segment.name.arena;
-        let records = source.log.open_arena(id).and_then(|opened| ArenaRecords::read(source.log, &opened));
-        let one = std::slice::from_ref(segment);
-        records.is_ok_and(|records| {
-            plan_arena(&records, one, options.segment_bytes, &BTreeSet::new()).unknown.is_empty()
-        })
+        let read = |opened| ArenaRecords::read(source.log, &opened);
+        let records = source.log.read_arena(segment.name.arena, read);
+        records.is_ok_and(|records| has_segment(&records, segment, options.segment_bytes))
     };
     let unknown = strange.into_iter().filter(|segment| !is_ours(segment)).collect();
     if let Some(first) = take_out_strays(source, target, &mut after, unknown)?.into_iter().next() {

@@ -172,6 +172,10 @@ fn nobody_reports(kind: &[&str]) {
         scope.spawn(|| {
             work.until_over(|| drop(work.must("gc", &["gc", "--least-dead", "0%"])));
         });
+        scope.spawn(|| {
+            let copy = sandbox.arg("copy");
+            work.until_over(|| drop(work.must("replicate", &["replicate", &copy])));
+        });
         for number in 0..2 {
             let (work, dice) = (&work, dice(200 + number));
             scope.spawn(move || work.read(dice));

@@ -26,6 +26,10 @@ use crate::progress_bar::ShownProgress;
 use crate::signals::cancellable_progress;
 use crate::{complaint, say, show};
 
+/// The most plans of one replication while a collector replaces arenas. It replaces each at most
+/// once in a run.
+const PLANS_MAX: usize = 64;
+
 pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutcome> {
     let path = invocation.session.store_folder()?;
     let world = World::real(&path);
@@ -157,24 +161,42 @@ fn one(
     }
 }
 
+/// Applies the plan. If a collector replaces an arena meanwhile, goes on with a new plan.
 fn bring_up_to_date(
     run: &ReplicationRun<'_>,
     there: &Arc<dyn Target>,
     text: &str,
-    plan: ReplicationPlan,
+    mut plan: ReplicationPlan,
 ) -> Result<(Replicated, CommandOutcome)> {
     let ReplicationRun { invocation, args, source, options, progress, .. } = run;
-    let (present, planned) = (plan.present_bytes, plan.damaged.len());
-    let wrong: Vec<_> = left_wrong(args, &plan)
-        .map(|wrong| &wrong.object)
-        .chain(&plan.wrong_settings)
-        .map(ToString::to_string)
-        .collect();
-    let shown = ShownProgress::start(text, progress, invocation.quiet);
-    let workers = RealWorkers::new(usize::from(args.jobs));
-    let done = plan.apply(*source, there, options, &workers, &TransferProgress(Arc::clone(progress)));
-    drop(shown);
-    let done = done.with_hint(replication_hint)?;
+    let (mut object_count, mut uploaded_bytes) = (0, 0);
+    let mut plan_count = 0;
+    let (done, present, planned, wrong) = loop {
+        let (present, planned) = (plan.present_bytes, plan.damaged.len());
+        let wrong: Vec<_> = left_wrong(args, &plan)
+            .map(|wrong| &wrong.object)
+            .chain(&plan.wrong_settings)
+            .map(ToString::to_string)
+            .collect();
+        let shown = ShownProgress::start(text, progress, invocation.quiet);
+        let workers = RealWorkers::new(usize::from(args.jobs));
+        let done = plan.apply(*source, there, options, &workers, &TransferProgress(Arc::clone(progress)));
+        drop(shown);
+        let done = done.with_hint(replication_hint)?;
+        object_count += done.object_count;
+        uploaded_bytes += done.uploaded_bytes;
+        plan_count += 1;
+        if !done.is_outdated {
+            let present = (present + done.uploaded_bytes).saturating_sub(uploaded_bytes);
+            break (Replicated { object_count, uploaded_bytes, ..done }, present, planned, wrong);
+        }
+        if plan_count == PLANS_MAX {
+            bail!(
+                "the log was changed during each of {PLANS_MAX} attempts: try again when `varve gc` has ended"
+            );
+        }
+        plan = done.plan_again(*source, there, options).with_hint(replication_hint)?;
+    };
     for damage in &done.damaged[planned..] {
         print_damage(damage);
     }
