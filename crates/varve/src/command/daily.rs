@@ -6,6 +6,7 @@
 mod beside_another_run;
 mod config_file;
 mod distrusted_files;
+mod dry_run;
 mod empty_folders;
 mod freeze;
 mod hooks;

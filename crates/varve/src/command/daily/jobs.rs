@@ -8,6 +8,7 @@ use varve_watch::{
 };
 
 use super::config_file::LoadedConfig;
+use crate::arguments::RunArgs;
 
 /// The kinds of jobs, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +56,13 @@ impl DailyJob<'_> {
             JobKind::Drill => "drill",
         };
         format!("{verb} {}", self.subject)
+    }
+
+    /// Returns true if the user wants this job to be looked at: all of them, or only the named
+    /// sources.
+    pub fn is_chosen(&self, args: &RunArgs) -> bool {
+        args.sources.is_empty()
+            || (self.kind == JobKind::Snapshot && args.sources.iter().any(|name| name == self.subject))
     }
 }
 

@@ -16,6 +16,7 @@ use varve_world::{Clock, RealClock, Timestamp, require_trusted_program};
 
 use super::beside_another_run;
 use super::config_file::{LoadedConfig, store_environment};
+use super::dry_run;
 use super::freeze::{self, FreezeOrder, FrozenView, UndoStep};
 use super::hooks::{self, HookEnd, OnSignal};
 use super::job_history::Histories;
@@ -146,7 +147,7 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         }
     }
     if args.dry_run {
-        return dry_run(invocation, &loaded, args);
+        return dry_run::dry_run(invocation, &loaded, args);
     }
     let state = StateFolder::open(&loaded.state)?;
     if args.sources.is_empty() {
@@ -215,53 +216,6 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
     })
 }
 
-fn is_chosen(job: &DailyJob<'_>, args: &RunArgs) -> bool {
-    args.sources.is_empty()
-        || (job.kind == JobKind::Snapshot && args.sources.iter().any(|name| name == job.subject))
-}
-
-fn dry_run(invocation: &Invocation, loaded: &LoadedConfig, args: &RunArgs) -> Result<CommandOutcome> {
-    let state = StateFolder::to_read(&loaded.state);
-    let mut histories = state.histories();
-    histories.refresh(invocation, loaded);
-    let now = RealClock.now();
-    let mut run_count = 0;
-    for job in jobs(loaded).iter().filter(|job| is_chosen(job, args)) {
-        let mut decision = match args.sources.is_empty() {
-            true => decide(job, &histories, &args.system_root, now),
-            false => named_by_hand(),
-        };
-        if let Some(until) = state.paused_until(now).filter(|_| decision.runs && args.sources.is_empty()) {
-            decision.runs = false;
-            decision.reason = format!("daily work is paused until {}", moment::show(until));
-        }
-        if decision.runs {
-            decision = decision.unless(known_time::obstacle(invocation, loaded, job).ok().flatten());
-        }
-        run_count += usize::from(decision.runs);
-        if invocation.json {
-            say::record("planned_job", decision.as_json(job));
-        } else {
-            let next =
-                decision.next.map(|next| format!("; next at {}", moment::show(next))).unwrap_or_default();
-            let verb = if decision.runs { "would run" } else { "would not run" };
-            say!("{}: {verb}: {}{next}", title(job), decision.reason);
-        }
-    }
-    Ok(if args.or_fail && run_count == 0 { CommandOutcome::NothingDone } else { CommandOutcome::Done })
-}
-
-/// The decision about a source that the user names: it runs in any case.
-fn named_by_hand() -> JobDecision {
-    JobDecision {
-        runs: true,
-        is_postponed: false,
-        reason: "named by hand".to_owned(),
-        period_start: None,
-        next: None,
-    }
-}
-
 impl DailyRun<'_> {
     /// Sends notices about promises that have changed.
     fn notify(&self) {
@@ -277,7 +231,7 @@ impl DailyRun<'_> {
     /// Runs a job if it is due.
     #[expect(clippy::disallowed_methods, reason = "jobs have time limits in real time")]
     fn job(&mut self, job: &DailyJob<'_>, args: &RunArgs) -> Result<()> {
-        if !is_chosen(job, args) {
+        if !job.is_chosen(args) {
             return Ok(());
         }
         if signals::was_signalled() {
@@ -286,7 +240,7 @@ impl DailyRun<'_> {
         let begun = RealClock.now();
         let mut decision = match args.sources.is_empty() {
             true => decide(job, &self.histories, &args.system_root, begun),
-            false => named_by_hand(),
+            false => JobDecision::named_by_hand(),
         };
         if decision.runs {
             // A store that does not open is an error of the job itself.

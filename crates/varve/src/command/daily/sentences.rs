@@ -32,6 +32,11 @@ impl JobDecision {
         Self { runs: true, is_postponed: false, reason, period_start, next: None }
     }
 
+    /// The decision about a source that the user names: it runs in any case.
+    pub fn named_by_hand() -> Self {
+        Self::runs("named by hand".to_owned(), None)
+    }
+
     /// Postpones the job if there is an obstacle.
     pub fn unless(self, obstacle: Option<String>) -> Self {
         match obstacle {

@@ -182,13 +182,14 @@ fn bring_up_to_date(
         let workers = RealWorkers::new(usize::from(args.jobs));
         let done = plan.apply(*source, there, options, &workers, &TransferProgress(Arc::clone(progress)));
         drop(shown);
-        let done = done.with_hint(replication_hint)?;
+        let mut done = done.with_hint(replication_hint)?;
         object_count += done.object_count;
         uploaded_bytes += done.uploaded_bytes;
         plan_count += 1;
         if !done.is_outdated {
             let present = (present + done.uploaded_bytes).saturating_sub(uploaded_bytes);
-            break (Replicated { object_count, uploaded_bytes, ..done }, present, planned, wrong);
+            (done.object_count, done.uploaded_bytes) = (object_count, uploaded_bytes);
+            break (done, present, planned, wrong);
         }
         if plan_count == PLANS_MAX {
             bail!(
