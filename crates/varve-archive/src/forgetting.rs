@@ -14,9 +14,9 @@ pub mod expiry;
 pub mod forget;
 pub mod holding;
 pub mod listed;
-pub mod nights;
 pub mod protection;
 pub mod undo;
+pub mod work_days;
 
 #[cfg(test)]
 mod tests {

@@ -12,17 +12,17 @@
 //!   newest one without.
 //! - A snapshot with gaps stands for no other one: the newest whole snapshot of its period is kept,
 //!   too.
-//! - A snapshot of a lesser key changes no verdict on a snapshot of another key, and a backdated one
-//!   changes none on one that is not.
+//! - A snapshot of a lesser key changes no verdict on a snapshot of another key, and a backdated
+//!   one changes none on one that is not.
 //! - A snapshot dated after `now` is kept and counts for nothing.
 //! - The order of the snapshots makes no difference. If two have the same time, the greater id
 //!   counts as newer.
 //! - With [`CountLike::Union`], a policy with a further rule, or with a greater number in a rule,
 //!   keeps all that the policy kept. The one exception is the policy without rules, which keeps
 //!   everything.
-//! - With [`CountLike::Union`] and without `keep_within*`, a policy that is applied again and
-//!   again while snapshots are added, in the order of their times, leaves the same snapshots as a
-//!   policy that is applied once at the end. The same holds with a `keep_within` in hours. A
+//! - With [`CountLike::Union`] and without `keep_within*`, a policy that is applied again and again
+//!   while snapshots are added, in the order of their times, leaves the same snapshots as a policy
+//!   that is applied once at the end. The same holds with a `keep_within` in hours. A
 //!   `keep_within_hourly…yearly` in hours may leave more if it is applied again and again: the
 //!   oldest remaining snapshot is also kept. Nothing holds for years, months and days: the limit of
 //!   `1m` is 3 March on 31 March, and 1 March on 1 April.

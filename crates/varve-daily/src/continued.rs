@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use varve_archive::NightsOfWork;
+use varve_archive::WorkDays;
 use varve_block::visible;
 use varve_watch::{ConfiguredSource, ConfiguredStore, DailyConfig, age, show_time_span};
 use varve_world::Timestamp;
@@ -50,7 +50,7 @@ impl<'a> ContinuedStore<'a> {
         }
         let ended = times.into_iter().filter_map(|(series, times)| {
             let silence = age(times.iter().copied().max()?, self.now);
-            let is_series = NightsOfWork::new(times).count() >= SERIES_NIGHTS_MIN;
+            let is_series = WorkDays::new(times).count() >= SERIES_NIGHTS_MIN;
             let is_orphan = is_series && silence >= SILENCE && !is_continued(series) && !self.is_meant(series);
             let (shown, ago) = (visible(series), show_time_span(silence));
             is_orphan.then(|| {

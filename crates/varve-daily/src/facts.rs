@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use varve_archive::retention::Dated;
-use varve_archive::{Archive, NightsOfWork, SnapshotId};
+use varve_archive::{Archive, SnapshotId, WorkDays};
 use varve_log::OpenLogError;
 use varve_upkeep::Checker;
 use varve_world::Timestamp;
@@ -42,7 +42,7 @@ pub struct StoreFacts {
     /// known.
     pub undo_ends: Vec<Timestamp>,
     /// The nights of work, which bear out the clock.
-    pub nights: NightsOfWork,
+    pub nights: WorkDays,
     /// The time of each arena's last reading; for an arena that was never read, the time when it
     /// was begun.
     pub read_since: Vec<Timestamp>,
@@ -68,7 +68,7 @@ impl StoreFacts {
         let born = |id: &varve_log::ArenaId| {
             folder.and_then(|folder| birth(&folder.join(id.file_name().to_string()))).unwrap_or(Timestamp(0))
         };
-        let nights = NightsOfWork::of(archive.catalog());
+        let nights = WorkDays::of(archive.catalog());
         Ok(Self {
             snapshots: snapshot_facts(archive),
             undo_ends: archive.trash().iter().filter_map(|trashed| nights.end_of_undo(trashed)).collect(),

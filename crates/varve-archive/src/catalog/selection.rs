@@ -171,8 +171,8 @@ fn other_origins<'a>(snapshots: &[&'a Snapshot], chosen: &Snapshot) -> Vec<&'a S
     others
 }
 
-/// Returns whether two snapshots are of the same path on the same host, and may have been added with
-/// the same key. Full keys count as one.
+/// Returns whether two snapshots are of the same path on the same host, and may have been added
+/// with the same key. Full keys count as one.
 fn has_same_origin(one: &Snapshot, other: &Snapshot) -> bool {
     let has_same_key = match (one.added_with(), other.added_with()) {
         (Some(one), Some(other)) => one == other || one.is_full() && other.is_full(),

@@ -8,7 +8,7 @@ use varve_world::Timestamp;
 use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
 use crate::catalog::removed::TrashedSnapshot;
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::forgetting::nights::NightsOfWork;
+use crate::forgetting::work_days::WorkDays;
 use crate::taking::take::Archive;
 
 /// The entries of the trash, by the end of their undo.
@@ -38,7 +38,7 @@ impl ExpiryPlan {
     /// needs that.
     #[must_use]
     pub fn new(catalog: &Catalog, now: Timestamp, trust_clock: bool) -> Self {
-        let nights = NightsOfWork::of(catalog);
+        let nights = WorkDays::of(catalog);
         let is_expired = |trashed: &TrashedSnapshot| match trust_clock {
             true => trashed.undo_until <= now,
             false => nights.end_of_undo(trashed).is_some_and(|end| end <= now),

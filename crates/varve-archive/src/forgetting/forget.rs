@@ -7,8 +7,8 @@ use varve_store::{NotPermitted, Permission};
 use varve_world::Timestamp;
 
 use super::listed::{UnknownSnapshots, find_all};
-use super::nights::undo_start;
 use super::protection::ProtectedSnapshot;
+use super::work_days::undo_start;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::removed::TrashedSnapshot;
 use crate::catalog::snapshot::Snapshot;

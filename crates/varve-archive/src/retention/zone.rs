@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 
 /// A time zone with its IANA name, such as `Europe/Berlin`. The default is `UTC`.
 ///
-/// The rules of the zone are read from the machine's zone files when the name is parsed. The zone of
-/// a machine may have no name.
+/// The rules of the zone are read from the machine's zone files when the name is parsed. The zone
+/// of a machine may have no name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionZone(TimeZone);
 

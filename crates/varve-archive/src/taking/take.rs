@@ -40,7 +40,7 @@ pub struct Archive {
     catalog: Catalog,
     /// The roots from which the catalog was read.
     roots: Vec<BlockName>,
-    /// Whether the store shows a trace of a write-only key, once that was asked.
+    /// True if the store shows a trace of a write-only key, once that was asked.
     knows_write_only_keys: OnceLock<bool>,
 }
 
@@ -156,9 +156,9 @@ impl Archive {
         Ok(Self::open(self.store.open_anew()?)?)
     }
 
-    /// Calls `work` with this archive. If it fails with a doubt about the log, calls it again with a
-    /// fresh opening each time, until it fails twice in a row in the same way: other processes may
-    /// write, forget and collect meanwhile.
+    /// Calls `work` with this archive. If it fails with a doubt about the log, calls it again with
+    /// a fresh opening each time, until it fails twice in a row in the same way: other processes
+    /// may write, forget and collect meanwhile.
     pub(crate) fn with_second_look<T, E: std::error::Error + 'static>(
         &self,
         is_doubt: impl Fn(&E) -> bool,
@@ -375,8 +375,8 @@ impl Archive {
         }
     }
 
-    /// Returns whether the snapshot was added with another key, which cannot read. Such a key claims
-    /// any host and name.
+    /// Returns whether the snapshot was added with another key, which cannot read. Such a key
+    /// claims any host and name.
     #[must_use]
     pub fn is_of_lesser_key(&self, snapshot: &Snapshot) -> bool {
         let own = self.store.vault().own_origin();

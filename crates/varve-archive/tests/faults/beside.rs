@@ -290,7 +290,7 @@ fn a_seed_of_several_processes_replays_call_by_call() {
     }
 }
 
-/// What a reader does in one go.
+/// One complete use of the store by a reader.
 type Look = fn(&mut Process<'_>) -> Result<(), String>;
 
 /// A whole collection, and two nights, come between any two calls of each look.

@@ -1,5 +1,5 @@
-//! Reads NTFS. Files that are encrypted, or whose content is stored elsewhere, are listed, but their
-//! content is refused.
+//! Reads NTFS. Files that are encrypted, or whose content is stored elsewhere, are listed, but
+//! their content is refused.
 //!
 //! A file's number is that of its record. Alternate data streams are extended attributes of the
 //! namespace `user`, as NTFS-3G shows them. Access-control lists are not shown.
@@ -94,8 +94,8 @@ impl NtfsFiles {
         }
         let stream = file.stream(attribute::DATA, b"", self.table.boot())?;
         let mut keeper = None;
-        // A driver that stores content elsewhere leaves a hole and fills it on demand: a file without
-        // a hole is complete.
+        // A driver that stores content elsewhere leaves a hole and fills it on demand: a file
+        // without a hole is complete.
         if let Some(stream) = stream.as_ref().filter(|stream| stream.size() > 0)
             && let Some(reparse) = self.reparse_point(&file)?
             && reparse::target(&reparse).is_none()

@@ -95,8 +95,8 @@ impl LogKeys {
         })
     }
 
-    /// Derives the keys of a write-only process from the names key, the write key and the origin key
-    /// of its holder.
+    /// Derives the keys of a write-only process from the names key, the write key and the origin
+    /// key of its holder.
     #[must_use]
     pub fn from_writer_keys(keys: &[u8; WRITER_KEYS_BYTES]) -> Self {
         Self::new(true, |bytes| {

@@ -62,7 +62,8 @@ impl Log {
         self.open_arena(id).and_then(read)
     }
 
-    /// Returns true if an arena's file does not exist. A writer removes files that were never begun.
+    /// Returns true if an arena's file does not exist. A writer removes files that were never
+    /// begun.
     #[must_use]
     pub fn is_gone(&self, id: ArenaId) -> bool {
         let storage: &dyn Storage = self.storage().as_ref();

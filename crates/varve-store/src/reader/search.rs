@@ -32,7 +32,7 @@ pub(super) enum AcceptedForms {
     Whole,
 }
 
-/// Whether a search records the blocks that it finds damaged as lost.
+/// Decides if a search records the blocks that it finds damaged as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LossNotes {
     /// No: the caller looks again, after it has followed other writers.

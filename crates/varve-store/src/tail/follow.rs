@@ -77,8 +77,8 @@ impl Tail {
         followed.news_count != since
     }
 
-    /// Follows the log at the end of an opening: other processes may have moved something to the end
-    /// of the log while its arenas were read one after the other.
+    /// Follows the log at the end of an opening: other processes may have moved something to the
+    /// end of the log while its arenas were read one after the other.
     ///
     /// # Errors
     /// As for [`follow`](Self::follow).

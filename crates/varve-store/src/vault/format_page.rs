@@ -46,11 +46,11 @@ impl FormatPage {
             Some(_) => return Self::Altered,
             // Without a code, nothing shows whether a page of an early program was altered. It had
             // no revision either.
-            None if revision(page) == 0 => return Self::Earlier,
+            None if stated_number(page) == 0 => return Self::Earlier,
             None => return Self::Altered,
         };
-        let is_earlier = revision(text) < revision(TEXT.as_bytes())
-            || (revision(text) == revision(TEXT.as_bytes()) && text != TEXT.as_bytes());
+        let is_earlier = stated_number(text) < stated_number(TEXT.as_bytes())
+            || (stated_number(text) == stated_number(TEXT.as_bytes()) && text != TEXT.as_bytes());
         if is_earlier { Self::Earlier } else { Self::Current }
     }
 
@@ -74,7 +74,7 @@ fn code(keys: &LogKeys, text: &[u8]) -> [u8; 32] {
 }
 
 /// Returns the revision in the first line of a page; 0 if there is none.
-fn revision(page: &[u8]) -> u32 {
+fn stated_number(page: &[u8]) -> u32 {
     let line = page.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let number = std::str::from_utf8(line).ok().and_then(|line| line.rsplit_once(", revision "));
     number.and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(FormatPage::of(&keys, &own), FormatPage::Current);
         assert_eq!(FormatPage::of(&others, &own), FormatPage::Altered);
         let title = TEXT.lines().next().unwrap();
-        let own_revision = revision(TEXT.as_bytes());
+        let own_revision = stated_number(TEXT.as_bytes());
         assert!(own_revision > 0 && title.ends_with(&format!(", revision {own_revision}")), "{title}");
         let other = |number: u32| TEXT.replace(title, &format!("# A page, revision {number}"));
         for (text, state) in [

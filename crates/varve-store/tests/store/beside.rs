@@ -37,7 +37,8 @@ fn a_reader_does_not_miss_the_mark_that_the_next_writer_cuts_off() {
     assert_eq!(reader.names_in_arena(ArenaId(0)).unwrap().names.len(), 2);
 }
 
-/// Somebody removes the lock file because it seems stale. The writer still has the store for itself.
+/// Somebody removes the lock file because it seems stale. The writer still has the store for
+/// itself.
 #[test]
 fn a_removed_lock_file_lets_no_second_writer_in() {
     let folder = tempfile::tempdir().unwrap();

@@ -42,9 +42,8 @@ impl Checker<'_> {
             Err(OpenParityError::Storage(error)) => match error.kind() {
                 io::ErrorKind::NotFound => {
                     // An arena that was sealed since the store was last closed gets its parity from
-                    // the writer at work, or from the next one. A collector removes the note of the
-                    // last closing before it replaces arenas.
-                    let is_due = self.vault().noted_arena().is_none_or(|noted| id >= noted);
+                    // the writer at work, or from the next one.
+                    let is_due = self.vault().noted_arena().is_some_and(|noted| id >= noted);
                     let wanted = seal.is_some() && self.store.config().parity_percent.is_some() && !is_due;
                     return Ok(wanted.then_some(ParityDamage::Missing));
                 }

@@ -46,8 +46,8 @@ pub struct GcArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// End undo by the clock alone; otherwise it needs as many nights with snapshots as days, but at
-    /// most seven
+    /// End undo by the clock alone; otherwise it needs as many nights with snapshots as days, but
+    /// at most seven
     #[arg(long)]
     pub trust_clock: bool,
 

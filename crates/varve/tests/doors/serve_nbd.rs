@@ -258,9 +258,9 @@ fn the_reads_of_a_start_are_published_together() {
     let commands = ["read 10M 4k", "read 0 64k", "write 64k 4k", "read 64k 4k", "read 11M 4k", "read 20M 4k"];
     let words = commands.iter().flat_map(|command| ["-c", command]);
     tool("qemu-io", &words.chain(["-f", "raw", &server.export("")]).collect::<Vec<_>>());
+    server.end();
     let serve = ["serve", "--nbd", "127.0.0.1:0", "--export", "vm", "--profile", &profile];
     assert!(sandbox.fails(1, serve).contains("name a new file"), "a profile is never replaced");
-    server.end();
     let unread = sandbox.arg("unread.profile");
     Server::unix(&sandbox, &["--export", "vm", "--profile", &unread]).end();
     assert!(!sandbox.path("unread.profile").exists(), "nothing was read");

@@ -80,8 +80,8 @@ fn a_disk_is_the_same_in_every_format() {
     assert!(said.contains("only to a file"), "{said}");
 }
 
-/// A VHD has its size in bytes, and rounded down in cylinders. QEMU believes the cylinders unless it
-/// knows the program that made the file.
+/// A VHD has its size in bytes, and rounded down in cylinders. QEMU believes the cylinders unless
+/// it knows the program that made the file.
 #[test]
 fn the_end_of_a_vhd_is_archived_whoever_made_it() {
     if !has(&PROGRAMS, "the_end_of_a_vhd_is_archived_whoever_made_it") {

@@ -1,4 +1,5 @@
-//! Which key added a snapshot, and whom the others believe, with real keys and the real program.
+//! The origin of each snapshot, and the trust of other keys in it, with real keys and the real
+//! program.
 #![expect(clippy::disallowed_methods, reason = "a file that changed just now is always read again")]
 
 use std::fs;

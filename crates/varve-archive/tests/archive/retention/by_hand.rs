@@ -309,7 +309,7 @@ fn keys_that_meet_in_a_period_are_named() {
     let met = meeting_keys(&snapshots, &rules, LATE);
     assert_eq!((met.len(), met[0].period, met[0].period_count), (1, RetentionPeriod::Daily, 1));
     assert_eq!(met[0].keys, [None, key("web")].into());
-    // What is marked as backdated, or is dated after now, is named elsewhere.
+    // Snapshots that are marked as backdated, or dated after now, are named elsewhere.
     assert_eq!(meeting_keys(&snapshots, &rules, at("2024-05-02T20:00Z")), []);
     snapshots[2].is_backdated = true;
     assert_eq!(meeting_keys(&snapshots, &rules, LATE), []);

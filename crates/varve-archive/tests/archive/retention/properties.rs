@@ -190,9 +190,9 @@ proptest! {
         }
     }
 
-    /// Whoever holds a lesser key claims any host, name, kind, tags and time. None of that changes a
-    /// verdict on the snapshots of another key. What it adds to its own series in the past changes
-    /// none on what was there.
+    /// The holder of a lesser key claims any host, name, kind, tags and time. None of that changes
+    /// a verdict on the snapshots of another key. Its own additions in the past change none on the
+    /// snapshots that were there.
     #[test]
     fn a_claim_displaces_nothing_of_another_key_and_nothing_that_was_there(
         snapshots in snapshots(), claims in snapshots(), is_intruder in any::<bool>(),

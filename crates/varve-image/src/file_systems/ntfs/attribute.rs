@@ -48,7 +48,8 @@ pub(super) struct StreamSizes {
 }
 
 impl<'a> NtfsAttribute<'a> {
-    /// Returns the attribute at the beginning of `bytes`, and the bytes behind it; `None` at the end.
+    /// Returns the attribute at the beginning of `bytes`, and the bytes behind it; `None` at the
+    /// end.
     ///
     /// # Errors
     /// The failed check, in words.

@@ -68,8 +68,8 @@ impl NtfsName {
     }
 }
 
-/// Passes the names of a folder to `visit` until it breaks. A block that is damaged is reported after
-/// the names of all others.
+/// Passes the names of a folder to `visit` until it breaks. A block that is damaged is reported
+/// after the names of all others.
 pub(super) fn visit_names(
     table: &NtfsTable,
     folder: &NtfsFile,

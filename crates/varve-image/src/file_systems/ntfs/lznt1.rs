@@ -2,9 +2,9 @@
 //!
 //! The bytes are cut into chunks of 4 KiB. A chunk begins with a number of two bytes: its stored
 //! length less three in the lower twelve bits, and the highest bit if it is compressed. In a
-//! compressed chunk, a byte of eight flags precedes eight items: a byte as it is, or a number of two
-//! bytes that repeats earlier bytes of the chunk. The number's bits for the distance grow with the
-//! position in the chunk.
+//! compressed chunk, a byte of eight flags precedes eight items: a byte as it is, or a number of
+//! two bytes that repeats earlier bytes of the chunk. The number's bits for the distance grow with
+//! the position in the chunk.
 
 const CHUNK_BYTES: usize = 4096;
 const IS_COMPRESSED: u16 = 0x8000;

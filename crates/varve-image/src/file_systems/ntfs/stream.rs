@@ -151,8 +151,8 @@ impl NtfsStream {
         }
     }
 
-    /// Fills `into` with the bytes from `offset`. Returns their number, which is less than requested
-    /// only at the end.
+    /// Fills `into` with the bytes from `offset`. Returns their number, which is less than
+    /// requested only at the end.
     pub(super) fn read_at(
         &self,
         volume: &dyn ReadAt,
@@ -247,8 +247,8 @@ fn read_clusters(
     Ok(())
 }
 
-/// Reads one unit of compressed clusters. A unit without holes is not compressed, one of holes alone
-/// is zeros, and any other is compressed in the clusters before its first hole.
+/// Reads one unit of compressed clusters. A unit without holes is not compressed, one of holes
+/// alone is zeros, and any other is compressed in the clusters before its first hole.
 fn read_unit(
     runs: &[NtfsRun],
     number: u64,

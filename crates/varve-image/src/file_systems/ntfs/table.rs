@@ -7,8 +7,8 @@
 //! |     24 |     4 | bytes in use                         |      8 |     8 | its first cluster in the stream  |
 //! |     32 |     8 | the file of a further record, or 0   |     16 |     8 | its record                       |
 //!
-//! The table is a file itself, whose first record describes it. Its own further records are found in
-//! the parts that are known by then.
+//! The table is a file itself, whose first record describes it. Its own further records are found
+//! in the parts that are known by then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

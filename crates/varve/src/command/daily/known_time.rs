@@ -1,4 +1,4 @@
-//! Whether the time is known well enough to forget snapshots and to free space.
+//! Decides if the time is known well enough to forget snapshots and to free space.
 
 use anyhow::Result;
 use varve_daily::server_clock_fault;

@@ -23,7 +23,8 @@ pub fn check_rules(loaded: &LoadedConfig) -> Result<()> {
 /// Returns the options of `varve forget` for the rules of a source.
 pub fn options(loaded: &LoadedConfig, source: &ConfiguredSource) -> Vec<String> {
     let rules = source.keep.iter().map(|(rule, value)| format!("--{rule}={value}"));
-    // Without a zone in the configuration, the command uses that of the machine, as everything does.
+    // Without a zone in the configuration, the command uses that of the machine, as everything
+    // does.
     let zone = loaded.config.zone.as_ref().and_then(|zone| zone.iana_name());
     rules.chain(zone.map(|zone| format!("--zone={zone}"))).collect()
 }

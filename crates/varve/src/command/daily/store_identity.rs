@@ -1,4 +1,4 @@
-//! Whether a store is the one that the configuration was made for.
+//! Checks that a store is the one that the configuration was made for.
 
 use std::fs;
 use std::path::Path;

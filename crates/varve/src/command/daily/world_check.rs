@@ -1,4 +1,4 @@
-//! Whether the things that a configuration names are there.
+//! Checks that the things that a configuration names are there.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use varve_archive::retention::{Dated, MeetingKeys, RetentionPolicy, Verdict, judge, meeting_keys};
 use varve_archive::{
-    Archive, ForgetError, ForgetPlan, NightsOfWork, Protection, Snapshot, SnapshotId, SpaceNeeds, TimeLeap,
+    Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId, SpaceNeeds, TimeLeap, WorkDays,
 };
 use varve_session::UsageError;
 use varve_world::Timestamp;
@@ -205,7 +205,7 @@ pub(super) fn by_policy(
 /// Refuses to forget anything while the clock is behind: the undo would have ended once the clock
 /// is right.
 fn require_clock_not_behind(archive: &Archive, now: Timestamp) -> Result<()> {
-    if NightsOfWork::of(archive.catalog()).are_mostly_after(now) {
+    if WorkDays::of(archive.catalog()).are_mostly_after(now) {
         bail!(UsageError(format!("{}: set it, or confirm with --trust-clock", behind_text(now))));
     }
     Ok(())
@@ -227,7 +227,7 @@ fn require_known_time(archive: &Archive, policy: &RetentionPolicy, now: Timestam
             moment::show(now)
         )));
     }
-    let nights = NightsOfWork::of(archive.catalog());
+    let nights = WorkDays::of(archive.catalog());
     let leap = nights.leap(now).filter(|_| policy.has_spans());
     if let Some(reason) = leap.map(leap_text) {
         bail!(UsageError(format!("{reason}: confirm with --trust-clock")));

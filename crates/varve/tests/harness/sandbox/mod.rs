@@ -141,8 +141,8 @@ impl Sandbox {
         self.path(name).to_str().unwrap().into()
     }
 
-    /// Gives the folder and all its contents to a user. The program is copied into the folder first,
-    /// because the user may not be allowed to read the checkout.
+    /// Gives the folder and all its contents to a user. The program is copied into the folder
+    /// first, because the user may not be allowed to read the checkout.
     pub fn give_to(&mut self, user: u32) {
         let copy = self.path("program");
         fs::copy(&self.program, &copy).unwrap();

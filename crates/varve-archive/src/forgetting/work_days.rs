@@ -8,8 +8,8 @@ use crate::catalog::removed::TrashedSnapshot;
 
 const HOUR: i64 = 3_600_000_000_000;
 const DAY: i64 = 24 * HOUR;
-/// Two nights begin at least this far apart. It is less than a day, since a night may begin a little
-/// earlier than the one before.
+/// Two nights begin at least this far apart. It is less than a day, since a night may begin a
+/// little earlier than the one before.
 const NIGHT: i64 = 23 * HOUR;
 /// An undo of more days than this needs no more nights.
 const UNDO_NIGHTS_MAX: i64 = 7;
@@ -21,7 +21,7 @@ const BEHIND_MAX: i64 = 30 * DAY;
 
 /// The nights of work in an archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NightsOfWork {
+pub struct WorkDays {
     /// The time of the first snapshot of each night, in ascending order.
     starts: Vec<Timestamp>,
 }
@@ -36,7 +36,7 @@ pub struct TimeLeap {
     pub to: Timestamp,
 }
 
-impl NightsOfWork {
+impl WorkDays {
     /// Finds the nights of the listed and the forgotten snapshots.
     #[must_use]
     pub fn of(catalog: &Catalog) -> Self {
@@ -125,8 +125,8 @@ mod tests {
         Timestamp(day * DAY + hour * HOUR)
     }
 
-    fn nightly(days: impl Iterator<Item = i64>) -> NightsOfWork {
-        NightsOfWork::new(days.map(|day| at(day, 2)))
+    fn nightly(days: impl Iterator<Item = i64>) -> WorkDays {
+        WorkDays::new(days.map(|day| at(day, 2)))
     }
 
     fn forgotten(undo_days: i64) -> TrashedSnapshot {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_undo_needs_days_and_nights() {
-        let end = |nights: NightsOfWork, undo_days| nights.end_of_undo(&forgotten(undo_days));
+        let end = |nights: WorkDays, undo_days| nights.end_of_undo(&forgotten(undo_days));
         assert_eq!(end(nightly(90..=106), 7), None, "six nights have passed");
         assert_eq!(end(nightly(90..=107), 7), Some(at(107, 25)));
         assert_eq!(end(nightly(90..=107), 30), Some(at(130, 3)), "more than seven nights are not needed");
@@ -143,12 +143,12 @@ mod tests {
         let weekly = nightly((0..30).map(|week| week * 7 + 3));
         assert_eq!(end(weekly, 7), Some(at(143, 25)));
         // Hourly snapshots make about one night a day.
-        let hourly = |last: i64| NightsOfWork::new((90 * 24..=last).map(|hour| at(0, hour)));
+        let hourly = |last: i64| WorkDays::new((90 * 24..=last).map(|hour| at(0, hour)));
         assert_eq!(end(hourly(101 * 24), 7), None);
         assert!(end(hourly(108 * 24), 7) >= Some(at(107, 3)));
         // Without an undo, no night is awaited.
         let at_once = TrashedSnapshot { undo_until: Timestamp(0), ..forgotten(7) };
-        assert_eq!(NightsOfWork::default().end_of_undo(&at_once), Some(Timestamp(0)));
+        assert_eq!(WorkDays::default().end_of_undo(&at_once), Some(Timestamp(0)));
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_leap_is_longer_than_every_other_pause_and_is_confirmed_by_nights() {
-        let leap = |nights: &NightsOfWork, now| nights.leap(now).map(|leap| (leap.from, leap.to));
+        let leap = |nights: &WorkDays, now| nights.leap(now).map(|leap| (leap.from, leap.to));
         assert_eq!(leap(&nightly(90..=100), at(100, 3)), None);
         assert_eq!(leap(&nightly(90..=100), at(129, 3)), None, "30 days may pass");
         assert_eq!(leap(&nightly(90..=100), at(131, 3)), Some((at(100, 2), at(131, 3))));
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(leap(&after(1), at(101, 3)), None);
         let quarterly = nightly((0..5).map(|quarter| quarter * 91));
         assert_eq!(leap(&quarterly, at(4 * 91, 3)), None);
-        assert_eq!(leap(&NightsOfWork::default(), at(1, 0)), None);
+        assert_eq!(leap(&WorkDays::default(), at(1, 0)), None);
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         assert!(nightly(90..=100).are_mostly_after(at(0, 0)));
         assert!(!nightly(90..=100).are_mostly_after(at(98, 0)));
         assert!(!nightly((90..=100).chain([500])).are_mostly_after(at(100, 3)));
-        assert!(!NightsOfWork::default().are_mostly_after(at(0, 0)));
+        assert!(!WorkDays::default().are_mostly_after(at(0, 0)));
         let times = |days: &[i64]| days.iter().map(|day| at(*day, 2)).collect::<Vec<_>>().into_iter();
         assert_eq!(undo_start(times(&[97, 100]), at(95, 3)), at(100, 2));
         assert_eq!(undo_start(times(&[97, 500]), at(98, 3)), at(98, 3), "one from the future is ignored");
