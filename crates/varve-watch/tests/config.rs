@@ -248,7 +248,8 @@ fn a_path_that_a_shell_would_expand_is_refused() {
     ] {
         let error = read(&[("varve.toml", &WHOLE.replacen(old, new, 1))]).unwrap_err();
         assert!(error.contains(&format!(": {key}: \"")) && error.contains("is not expanded"), "{error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
+        // Without its store, a configuration has other faults, too.
+        assert!(error.lines().count() == 1 || key == "at", "{error}");
     }
     let named = WHOLE.replacen("folder = \"/home\"", "folder = \"./~/src\"", 1);
     let config = read(&[("varve.toml", &named)]).unwrap();

@@ -46,20 +46,22 @@ impl Log {
         id: ArenaId,
         mut read: impl FnMut(OpenedArena) -> Result<T, ReadLogError>,
     ) -> Result<T, ReadLogError> {
-        let mut before = self.arena_file(id);
+        // A damaged header is reported at once: a successor appears with a whole one, and each header
+        // is read twice before it counts as damaged.
+        let mut arena = self.open_arena(id)?;
         for _ in 1..TRIES_MAX {
-            match self.open_arena(id).and_then(&mut read) {
+            let (uid, file_bytes) = (arena.header().uid, self.file_bytes(id)?);
+            match read(arena) {
                 Err(error) if error.is_damage() => {
-                    let now = self.arena_file(id);
-                    if now == before {
+                    if self.arena_file(id) == Some(ArenaFile { uid, file_bytes }) {
                         return Err(error);
                     }
-                    before = now;
+                    arena = self.open_arena(id)?;
                 }
                 other => return other,
             }
         }
-        self.open_arena(id).and_then(read)
+        read(arena)
     }
 
     /// Returns true if an arena's file does not exist. A writer removes files that were never

@@ -469,7 +469,7 @@ fn handed_to_writer(storage: &MemoryStorage) -> Vec<u8> {
     );
     let associated = [&config.binding()[..], bound.as_bytes()].concat();
     let keys = varve_log::unwrap_secret(&key, &associated, &hex("wrapped")).unwrap().to_vec();
-    assert_eq!(keys.len(), 64);
+    assert_eq!(keys.len(), varve_log::WRITER_KEYS_BYTES);
     keys
 }
 
