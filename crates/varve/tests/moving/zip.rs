@@ -102,8 +102,10 @@ fn damaged_and_encrypted_entries_are_named() {
     assert!(told.contains("cut short"), "{told}");
 }
 
-/// A zip file of stored entries: path, extra field, attributes of Unix, content.
-fn zip_of(entries: &[(&[u8], &[u8], u16, &[u8])]) -> Vec<u8> {
+/// A stored entry: path, extra field, mode of Unix (0 for none), content.
+type ZipEntry<'a> = (&'a [u8], &'a [u8], u16, &'a [u8]);
+
+fn zip_of(entries: &[ZipEntry<'_>]) -> Vec<u8> {
     let (mut bytes, mut directory) = (Vec::new(), Vec::new());
     for (path, extra, mode, content) in entries {
         let system = if *mode == 0 { 0_u16 } else { 3 };
@@ -138,7 +140,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-fn import(entries: &[(&[u8], &[u8], u16, &[u8])]) -> (Sandbox, crate::sandbox::Run) {
+fn import(entries: &[ZipEntry<'_>]) -> (Sandbox, crate::sandbox::Run) {
     let sandbox = Sandbox::encrypted();
     fs::write(sandbox.path("x-2026-05-01.zip"), zip_of(entries)).unwrap();
     let run = sandbox.run(["import", "zip", "x-2026-05-01.zip", "--name", "x"]);
