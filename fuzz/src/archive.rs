@@ -105,6 +105,7 @@ pub fn good_snapshot(content: SnapshotContent) -> Snapshot {
         holds: Vec::new(),
         keep_until: None,
         file: Some(b"hostname".to_vec()),
+        origin: None,
         unknown: UnknownFields::default(),
     }
 }
