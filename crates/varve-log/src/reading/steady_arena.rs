@@ -46,8 +46,8 @@ impl Log {
         id: ArenaId,
         mut read: impl FnMut(OpenedArena) -> Result<T, ReadLogError>,
     ) -> Result<T, ReadLogError> {
-        // A damaged header is reported at once: a successor appears with a whole one, and each header
-        // is read twice before it counts as damaged.
+        // A damaged header is reported at once: a successor appears with a whole one, and each
+        // header is read twice before it counts as damaged.
         let mut arena = self.open_arena(id)?;
         for _ in 1..TRIES_MAX {
             let (uid, file_bytes) = (arena.header().uid, self.file_bytes(id)?);
