@@ -176,7 +176,7 @@ mod tests {
             (ME, 0o646, "writable"),
             (0, 0o666, "writable"),
             (1001, 0o600, "foreign"),
-            // Such an owner may be the root of the machine around a container.
+            // The owner 7 may be the root of the machine around a container.
             (7, 0o644, "good"),
             (7, 0o666, "writable"),
         ] {

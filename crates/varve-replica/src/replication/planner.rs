@@ -313,8 +313,11 @@ fn read_local(
             Ok(LocalState::Records(records)) => records.damage.is_some(),
             Err(error) => error.is_damage(),
         };
+        if !is_damaged {
+            return local;
+        }
         let now = source.log.arena_file(id);
-        if !is_damaged || now == before {
+        if now == before {
             return local;
         }
         before = now;
