@@ -87,6 +87,8 @@ pub struct ReplicaView {
     pub is_gone: bool,
     /// True if it has not answered in time.
     pub is_silent: bool,
+    /// How long its target protects its first object; `None` if it does not, or does not tell.
+    pub lock: Option<String>,
 }
 
 impl ReplicaView {
@@ -94,7 +96,7 @@ impl ReplicaView {
     #[must_use]
     pub fn open(held: BTreeSet<SnapshotId>) -> Self {
         let held = HeldSnapshots::Exactly(held);
-        Self { held, error: None, is_gone: false, is_silent: false }
+        Self { held, error: None, is_gone: false, is_silent: false, lock: None }
     }
 
     /// A replica that does not open. `known` is the time up to which it had all snapshots when it
@@ -102,7 +104,7 @@ impl ReplicaView {
     #[must_use]
     pub fn closed(known: Option<Timestamp>, error: String) -> Self {
         let held = known.map_or(HeldSnapshots::Unknown, HeldSnapshots::UpTo);
-        Self { held, error: Some(error), is_gone: false, is_silent: false }
+        Self { held, error: Some(error), is_gone: false, is_silent: false, lock: None }
     }
 }
 
@@ -444,8 +446,13 @@ impl StoreJudge<'_> {
     /// Judges a replica by the oldest snapshot of the store that it lacks.
     fn replica(&self, name: &str, view: &OpenStoreView, limit: Duration) -> JudgedPromise {
         let (kind, now) = (PromiseKind::ReplicaWithin, self.context.now);
-        let never =
-            ReplicaView { held: HeldSnapshots::Unknown, error: None, is_gone: false, is_silent: false };
+        let never = ReplicaView {
+            held: HeldSnapshots::Unknown,
+            error: None,
+            is_gone: false,
+            is_silent: false,
+            lock: None,
+        };
         let replica = view.replicas.get(name).unwrap_or(&never);
         let past = view.facts.snapshots.iter().filter(|snapshot| snapshot.time <= now);
         let lacking: Vec<Timestamp> = match &replica.held {
@@ -486,6 +493,8 @@ impl StoreJudge<'_> {
                 if replica.is_silent { "; it does not answer now" } else { "; it cannot be reached now" };
             judged.text.push_str(state);
             judged.detail.clone_from(&replica.error);
+        } else {
+            judged.text.extend(replica.lock.iter().flat_map(|lock| ["; ", lock]));
         }
         judged
     }

@@ -20,9 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use varve_block::{from_hex, to_hex};
+use varve_block::{from_hex, has_kind, to_hex};
 use varve_world::Timestamp;
 
+use crate::first_line::later_version;
 use crate::head_lines::{SIGNATURE, decode_number, decode_word, encode_word, pairs, split};
 use crate::time_text::{format_time, parse_time};
 use crate::{
@@ -88,8 +89,10 @@ pub struct EditionHead(EditionFields);
 /// The reason why the lines of a head are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
-    #[error("it does not begin with {FIRST_LINE:?}: it is no head, or a newer program has written it")]
+    #[error("it does not begin with {FIRST_LINE:?}: it is no head")]
     FirstLine,
+    #[error("it has version {version}, which is newer than this program: use a newer one")]
+    NewerVersion { version: u32 },
     #[error("line {line} is invalid: {reason}")]
     Line { line: usize, reason: &'static str },
     #[error("it has no line {key:?}")]
@@ -105,6 +108,8 @@ pub enum HeadError {
     #[error("it has {bytes} bytes: at most {HEAD_BYTES_MAX} are allowed, so publish fewer images")]
     TooLong { bytes: usize },
 }
+
+has_kind!(HeadError: Self::NewerVersion { .. } => NewerVersion);
 
 /// The reason why a head is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -234,7 +239,10 @@ impl EditionHead {
 
     fn parse(lines: &str) -> Result<Self, HeadError> {
         let rest = lines.strip_prefix(FIRST_LINE).and_then(|rest| rest.strip_prefix('\n'));
-        let rest = rest.ok_or(HeadError::FirstLine)?;
+        let rest = rest.ok_or_else(|| match later_version(lines, FIRST_LINE) {
+            Some(version) => HeadError::NewerVersion { version },
+            None => HeadError::FirstLine,
+        })?;
         let (mut id, mut serial, mut time, mut expires) = (None, None, None, None);
         let (mut mirrors, mut keys, mut images) = (Vec::new(), Vec::new(), Vec::new());
         let mut trees = BTreeMap::new();

@@ -38,6 +38,7 @@ mod checked_block;
 mod content_key;
 mod disk_shape;
 mod edition_key;
+mod first_line;
 mod head;
 mod head_lines;
 mod machine_description;

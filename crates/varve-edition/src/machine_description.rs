@@ -14,6 +14,9 @@
 //! trust the publisher with its own machine, so a description consists of these numbers and words:
 //! no paths, no devices, no arguments.
 
+use varve_block::has_kind;
+
+use crate::first_line::later_version;
 use crate::head_lines::{decode_number, pairs};
 
 const FIRST_LINE: &str = "varve machine 1";
@@ -73,15 +76,17 @@ pub struct MachineDescription {
 /// The reason why a text is not the description of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MachineDescriptionError {
-    #[error(
-        "it does not begin with {FIRST_LINE:?}: it describes no machine, or a newer program has written it"
-    )]
+    #[error("it does not begin with {FIRST_LINE:?}: it describes no machine")]
     FirstLine,
+    #[error("it has version {version}, which is newer than this program: use a newer one")]
+    NewerVersion { version: u32 },
     #[error("it is longer than {MACHINE_DESCRIPTION_BYTES_MAX} bytes")]
     TooLong,
     #[error("line {line} is invalid: {reason}")]
     Line { line: usize, reason: &'static str },
 }
+
+has_kind!(MachineDescriptionError: Self::NewerVersion { .. } => NewerVersion);
 
 impl MachineDescription {
     /// Returns the description with its numbers in the bounds of the format.
@@ -117,8 +122,12 @@ impl MachineDescription {
         }
         let text = std::str::from_utf8(bytes).ok().filter(|text| text.ends_with('\n'));
         let rest = text.and_then(|text| text.strip_prefix(FIRST_LINE)?.strip_prefix('\n'));
+        let rest = rest.ok_or_else(|| match text.and_then(|text| later_version(text, FIRST_LINE)) {
+            Some(version) => MachineDescriptionError::NewerVersion { version },
+            None => MachineDescriptionError::FirstLine,
+        })?;
         let mut found = Self::default();
-        for (line, pair) in (2..).zip(pairs(rest.ok_or(MachineDescriptionError::FirstLine)?)) {
+        for (line, pair) in (2..).zip(pairs(rest)) {
             let wrong = |reason| MachineDescriptionError::Line { line, reason };
             let (key, value) = pair.ok_or(wrong("it has no \" = \""))?;
             let is_new = match key {

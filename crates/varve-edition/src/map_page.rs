@@ -23,7 +23,7 @@
 
 use std::collections::BTreeMap;
 
-use varve_block::LittleEndian;
+use varve_block::{LittleEndian, has_kind};
 
 use crate::block_form::STORED_OVERHEAD_BYTES;
 use crate::{
@@ -97,6 +97,8 @@ pub enum MapPageError {
     #[error("entry {entry} is invalid: {reason}")]
     Entry { entry: usize, reason: &'static str },
 }
+
+has_kind!(MapPageError: Self::Version { version } if *version > VERSION => NewerVersion);
 
 impl MapPage {
     /// Makes the page for a place of a disk's map.

@@ -14,7 +14,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
 
+use varve_block::has_kind;
+
 use crate::PROFILE_BYTES_MAX;
+use crate::first_line::later_version;
 use crate::head_lines::decode_number;
 
 const FIRST_LINE: &str = "varve profile 1";
@@ -39,8 +42,10 @@ pub struct DiskProfile {
 /// The reason why a text is not a profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiskProfileError {
-    #[error("it does not begin with {FIRST_LINE:?}: it is no profile, or a newer program has written it")]
+    #[error("it does not begin with {FIRST_LINE:?}: it is no profile")]
     FirstLine,
+    #[error("it has version {version}, which is newer than this program: use a newer one")]
+    NewerVersion { version: u32 },
     #[error("its second line is not \"size = \" and a number")]
     Size,
     #[error("it is longer than {PROFILE_BYTES_MAX} bytes")]
@@ -48,6 +53,8 @@ pub enum DiskProfileError {
     #[error("line {line} is invalid: {reason}")]
     Line { line: usize, reason: &'static str },
 }
+
+has_kind!(DiskProfileError: Self::NewerVersion { .. } => NewerVersion);
 
 impl DiskProfile {
     /// Makes the profile of a disk of `size` bytes from reads in any order. Ranges grow to whole
@@ -114,7 +121,11 @@ impl DiskProfile {
             return Err(DiskProfileError::TooLong);
         }
         let text = std::str::from_utf8(bytes).ok().and_then(|text| text.strip_suffix('\n'));
-        let mut lines = text.ok_or(DiskProfileError::FirstLine)?.split('\n');
+        let text = text.ok_or(DiskProfileError::FirstLine)?;
+        if let Some(version) = later_version(text, FIRST_LINE) {
+            return Err(DiskProfileError::NewerVersion { version });
+        }
+        let mut lines = text.split('\n');
         if lines.next() != Some(FIRST_LINE) {
             return Err(DiskProfileError::FirstLine);
         }

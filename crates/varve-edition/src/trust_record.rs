@@ -16,8 +16,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use varve_block::{from_hex, to_hex};
+use varve_block::{from_hex, has_kind, to_hex};
 
+use crate::first_line::later_version;
 use crate::{EditionKey, ObjectName};
 
 const FIRST_LINE: &str = "varve trust 2";
@@ -50,13 +51,15 @@ pub struct TrustRecord {
 /// The reason why a text is not such a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrustRecordError {
-    #[error(
-        "its first line is not {FIRST_LINE:?}: if no newer program uses this folder, remove the file to trust anew"
-    )]
+    #[error("its first line is not {FIRST_LINE:?}: remove the file to trust anew")]
     FirstLine,
+    #[error("the record of trust has version {version}, which is newer than this program: use a newer one")]
+    NewerVersion { version: u32 },
     #[error("line {line} of the record of trust is invalid: remove the file to trust anew")]
     Line { line: usize },
 }
+
+has_kind!(TrustRecordError: Self::NewerVersion { .. } => NewerVersion);
 
 impl TrustRecord {
     /// Reads a record.
@@ -80,7 +83,10 @@ impl TrustRecord {
                 }
                 Ok(record.into())
             }
-            _ => Err(TrustRecordError::FirstLine),
+            _ => Err(match later_version(text, FIRST_LINE) {
+                Some(version) => TrustRecordError::NewerVersion { version },
+                None => TrustRecordError::FirstLine,
+            }),
         }
     }
 

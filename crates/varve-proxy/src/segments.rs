@@ -21,6 +21,7 @@ use std::io;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use varve_block::has_kind;
 use varve_log::{ArenaMap, CompressionLevel};
 use varve_store::{
     CreateError, Encryption, OpenStoreError, PassphraseCost, ScoreAlgorithm, Store, StoreAccess, StoreConfig,
@@ -116,6 +117,8 @@ pub enum OpenSegmentsError {
     )]
     Segment { slot: u32, source: Box<OpenStoreError> },
 }
+
+has_kind!(OpenSegmentsError: Self::NewerFormat { .. } => NewerVersion);
 
 /// Why a segment could not be begun.
 #[derive(Debug, thiserror::Error)]

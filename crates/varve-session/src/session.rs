@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use varve_archive::Archive;
 use varve_block::BlockStore;
-use varve_remote::{Pace, Target, VentiStore};
+use varve_remote::{ObjectLock, Pace, Target, VentiStore};
 use varve_store::{Encryption, Keyring, Secret, Store, StoreAccess, WithheldError, remove_stale_leases};
 use varve_venti::Address;
 use varve_world::{Clock, RealClock, Storage, Timestamp, World};
@@ -200,6 +200,21 @@ impl CommandSession {
     /// # Errors
     /// When it does not open.
     pub fn read_store_at(&self, path: &Path) -> Result<Store> {
+        Ok(self.read_at(path)?.0)
+    }
+
+    /// Opens a store or replica for reading. Returns also the protection of the replica's first
+    /// object, if its target has one and tells of it.
+    ///
+    /// # Errors
+    /// When it does not open.
+    pub fn read_replica_at(&self, path: &Path) -> Result<(Store, Option<ObjectLock>)> {
+        let (store, there) = self.read_at(path)?;
+        let lock = there.and_then(|there| there.replica.oldest_lock().ok().flatten());
+        Ok((store, lock))
+    }
+
+    fn read_at(&self, path: &Path) -> Result<(Store, Option<ReplicaHome>)> {
         match home_at(path)? {
             StoreLocation::Folder(path) => {
                 let name = path.display().to_string();
@@ -207,7 +222,7 @@ impl CommandSession {
                 let secret = self.secret_of(&world, &name)?;
                 let store = self.open_store(world, &name, secret.as_ref(), StoreAccess::Read)?;
                 self.notice_lost_end(&store, &name);
-                Ok(store)
+                Ok((store, None))
             }
             StoreLocation::Replica(text) => {
                 let there = self.replica(&text, NamedBy::User)?;
@@ -216,7 +231,7 @@ impl CommandSession {
                 let store =
                     self.open_store(there.world.clone(), &name, secret.as_ref(), StoreAccess::Read)?;
                 self.notice_rollback(&store, &there, History::Unknown, &text);
-                Ok(store)
+                Ok((store, Some(there)))
             }
             StoreLocation::Venti(address) => Err(store_location::only_blocks(&address)),
         }

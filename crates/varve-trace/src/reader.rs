@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use varve_block::LittleEndian;
+use varve_block::{LittleEndian, has_kind};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::header::{HEADER_BYTES_MAX, HeaderFault, TraceHeader};
@@ -30,6 +30,8 @@ pub enum ReadTraceError {
     #[error("the trace cannot be read at offset {offset}")]
     Read { offset: u64, source: io::Error },
 }
+
+has_kind!(ReadTraceError: Self::NewerVersion { .. } => NewerVersion);
 
 /// The end of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

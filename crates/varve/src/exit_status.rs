@@ -2,8 +2,11 @@
 
 use std::error::Error;
 
-use varve_block::FailureKind;
+use varve_block::{FailureKind, HasKind, causes};
+use varve_edition::{DiskProfileError, HeadError, MachineDescriptionError, MapPageError, TrustRecordError};
+use varve_proxy::OpenSegmentsError;
 use varve_session::failure_kinds;
+use varve_trace::ReadTraceError;
 
 pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
@@ -24,7 +27,27 @@ pub fn of(error: &anyhow::Error, was_signalled: bool) -> u8 {
     if was_signalled {
         return INTERRUPTED;
     }
-    failure_kinds(error.as_ref()).min().map_or(FAILED, of_kind)
+    let copies = causes(error.as_ref()).filter_map(kind_of_copy);
+    failure_kinds(error.as_ref()).chain(copies).min().map_or(FAILED, of_kind)
+}
+
+/// Returns the kind of an error about a publication, a trace or the folder of a proxy, which no
+/// session opens.
+fn kind_of_copy(error: &(dyn Error + 'static)) -> Option<FailureKind> {
+    fn kind<E: HasKind + 'static>(error: &(dyn Error + 'static)) -> Option<FailureKind> {
+        error.downcast_ref::<E>()?.failure_kind()
+    }
+    [
+        kind::<DiskProfileError>,
+        kind::<HeadError>,
+        kind::<MachineDescriptionError>,
+        kind::<MapPageError>,
+        kind::<OpenSegmentsError>,
+        kind::<ReadTraceError>,
+        kind::<TrustRecordError>,
+    ]
+    .iter()
+    .find_map(|kind| kind(error))
 }
 
 fn of_kind(kind: FailureKind) -> u8 {

@@ -124,6 +124,18 @@ impl Vault {
 mod tests {
     use super::*;
 
+    /// The revision of the text, and the first half of its BLAKE3.
+    const KNOWN: (u32, &str) = (1, "");
+
+    /// Programs tell pages apart by their revisions. With one revision for two texts, each of two
+    /// programs would write its own again and again.
+    #[test]
+    fn a_changed_text_has_a_new_revision() {
+        let digest = to_hex(&blake3::hash(TEXT.as_bytes()).as_bytes()[..16]);
+        let found = (stated_number(TEXT.as_bytes()), digest.as_str());
+        assert_eq!(found, KNOWN, "raise the revision in the first line of FORMAT.md, and set KNOWN to this");
+    }
+
     #[test]
     fn a_page_of_any_program_is_told_from_an_altered_one() {
         let (keys, others) = (LogKeys::from_master(&[3; 32]), LogKeys::from_master(&[4; 32]));

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use varve_block::from_hex;
 use varve_log::LogKeys;
 use varve_store::StoreConfig;
@@ -107,7 +110,7 @@ fn refuses(sandbox: &Sandbox, words: &[&str]) {
     let run = sandbox.run(words);
     assert_eq!(run.code, Some(STATUS), "{words:?}: {}{}", run.text(), run.stderr);
     let said = run.text() + &run.stderr;
-    assert!(said.contains("use a newer version") && !said.contains("damaged:"), "{words:?}: {said}");
+    assert!(said.contains("use a newer ") && !said.contains("damaged:"), "{words:?}: {said}");
     assert!(run.stdout.is_empty() || words.contains(&"--json"), "{words:?}: {}", run.text());
 }
 
@@ -263,4 +266,61 @@ fn a_key_of_a_newer_program_is_no_damage() {
     }
     fs::write(&file, &good).unwrap();
     sandbox.ok(["verify"]);
+}
+
+/// Raises the version of a head, and signs it anew with the key in this file.
+fn raise_head(head: &Path, key_file: &Path) {
+    let key = fs::read_to_string(key_file).unwrap();
+    let secret = key.lines().find_map(|line| line.strip_prefix("secret = ")).unwrap();
+    let pair = Ed25519KeyPair::from_seed_unchecked(&STANDARD.decode(secret).unwrap()).unwrap();
+    let text = fs::read_to_string(head).unwrap();
+    let lines = &text[..text.find("signature = ").unwrap()];
+    let lines = lines.replacen("varve publication 1\n", "varve publication 2\n", 1);
+    let signature = STANDARD.encode(pair.sign(lines.as_bytes()).as_ref());
+    let public = STANDARD.encode(pair.public_key().as_ref());
+    fs::write(head, format!("{lines}signature = {public} {signature}\n")).unwrap();
+}
+
+#[test]
+fn a_publication_of_a_newer_program_is_left_as_it_is() {
+    let sandbox = Sandbox::made_with(&["--plaintext"]);
+    sandbox.snapshot_bytes("disk", &noise(3, 300_000));
+    let edition = sandbox.json(["publish", "disk", "www", "--key", "publisher.key"]).pop().unwrap();
+    let address = format!("www/#{}", edition["key"].as_str().unwrap());
+    sandbox.ok(["verify", "--publication", &address]);
+    raise_head(&sandbox.path("www/head"), &sandbox.path("publisher.key"));
+    let before = files(&sandbox.path("www"));
+    for words in [
+        &["publish", "disk", "www", "--key", "publisher.key"][..],
+        &["verify", "--publication", &address],
+        &["attach", &address, "disk", "--no-cache", "--nbd", "unix:nbd"],
+    ] {
+        refuses(&sandbox, words);
+    }
+    assert!(files(&sandbox.path("www")) == before);
+}
+
+#[test]
+fn a_trace_of_a_newer_program_is_no_damaged_one() {
+    let sandbox = Sandbox::made_with(&["--plaintext"]);
+    sandbox.snapshot_bytes("disk", &noise(3, 300_000));
+    sandbox.ok(["trace", "from-store", "all.vtrace"]);
+    let mut bytes = fs::read(sandbox.path("all.vtrace")).unwrap();
+    bytes[8..10].copy_from_slice(&2_u16.to_le_bytes());
+    fs::write(sandbox.path("all.vtrace"), bytes).unwrap();
+    refuses(&sandbox, &["trace", "profile", "all.vtrace"]);
+    refuses(&sandbox, &["trace", "show", "all.vtrace"]);
+}
+
+#[test]
+fn the_folder_of_a_newer_proxy_is_left_as_it_is() {
+    let sandbox = Sandbox::made_with(&["--plaintext"]);
+    let folder = sandbox.path("buffer");
+    fs::create_dir(&folder).unwrap();
+    let body = "format = 9\n";
+    let code = xxhash_rust::xxh3::xxh3_64(body.as_bytes());
+    fs::write(folder.join("segments.toml"), format!("{body}# xxh3 {code:016x}\n")).unwrap();
+    let before = files(&folder);
+    refuses(&sandbox, &["serve", "--venti", "127.0.0.1:0", "--look-aside", "buffer"]);
+    assert!(files(&folder) == before);
 }

@@ -12,6 +12,7 @@ mod mount_point;
 mod borg;
 mod changing_folder;
 mod disks;
+mod forged_restic;
 mod guides;
 mod restic;
 mod rsnapshot;

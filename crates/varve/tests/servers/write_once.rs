@@ -120,6 +120,17 @@ fn objects_behind_delete_markers_are_found() {
     assert_eq!(ask(&curl, RETENTION_SHA256, &until).0, 200);
     let audit = second.ok(&["verify", "--replica", "URL"]);
     assert!(audit.contains("object lock protects its first object until 2099-01-01"), "{audit}");
+    let (store, url) = (second.sandbox.store().display(), &second.url);
+    let key =
+        second.sandbox.key().map(|key| format!("key-file = \"{}\"\n", key.display())).unwrap_or_default();
+    let config = format!(
+        "state = \"state\"\n[store.main]\nat = \"{store}\"\n{key}[source.home]\nfolder = \"home\"\nevery = \"day\"\n\
+         [replica.vault]\nat = \"{url}\"\nevery = \"day\"\n[promise]\nreplica-within = \"8d\"\n"
+    );
+    fs::write(second.sandbox.path("varve.toml"), config).unwrap();
+    let status = second.run(&["status", "--config", "varve.toml"]).text();
+    let line = "it has every snapshot; object lock protects its first object until 2099-01-01";
+    assert!(status.contains(line), "{status}");
 
     let names = files_below(&kind.server.folder.path().join("s3/locked/replica"));
     let names: Vec<_> = names.iter().filter(|name| !name.starts_with('.')).collect();
@@ -160,7 +171,10 @@ fn objects_behind_delete_markers_are_found() {
                 word => word,
             })
             .collect();
-        second.ok(&words);
+        match words.as_slice() {
+            ["-s", store, words @ ..] => drop(second.ok_at(Path::new(store), words)),
+            words => drop(second.ok(words)),
+        }
     }
     second.sandbox.snapshot_bytes("disk", &noise(52, 100_000));
     let written = second.run(&["replicate", "URL"]);

@@ -13,6 +13,7 @@ use varve_session::{CommandSession, failure_kinds, target};
 use varve_watch::ConfiguredReplica;
 
 use super::job_history::Histories;
+use crate::command::keeping::verify_replica::lock_sentence;
 
 /// The time after which a replica that has not answered is judged by what earlier runs saw.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -60,8 +61,10 @@ fn open(session: &CommandSession, at: &str) -> Result<ReplicaView> {
     if lacks_copy(at) {
         return Err(anyhow!("{at} holds no replica"));
     }
-    let archive = Archive::open(session.read_store_at(Path::new(at))?)?;
-    Ok(ReplicaView::open(snapshot_facts(&archive).into_iter().map(|snapshot| snapshot.id).collect()))
+    let (store, lock) = session.read_replica_at(Path::new(at))?;
+    let archive = Archive::open(store)?;
+    let held = snapshot_facts(&archive).into_iter().map(|snapshot| snapshot.id).collect();
+    Ok(ReplicaView { lock: lock.as_ref().map(lock_sentence), ..ReplicaView::open(held) })
 }
 
 /// Reports whether the place of a replica can be reached, and holds no copy.

@@ -296,7 +296,7 @@ fn head_hint(error: &ReadPublicationError) -> Option<&'static str> {
         OpenHeadError::OtherKeys { .. } => {
             "sign with the key of the edition that is there, or with --key OLD --key NEW, or choose another target"
         }
-        OpenHeadError::Contents(_) => "it may be of a newer program: publish with that one",
+        OpenHeadError::Contents(_) => "a newer program may have published it: publish with that one",
         OpenHeadError::TooLong
         | OpenHeadError::Html
         | OpenHeadError::Gzip

@@ -230,16 +230,27 @@ fn print_protection(invocation: &Invocation, protection: &TargetProtection) {
     if let Some(hidden) = &protection.hidden {
         remark!("varve: {hidden}");
     }
-    let Some(lock) = &protection.lock else { return };
-    let today = moment::rfc3339(RealClock.now());
-    match lock {
-        ObjectLock::Until(day) if day.as_str() < today.get(..10).unwrap_or_default() => remark!(
-            "varve: object lock protected its first object until {day}, and no longer does: nothing renews a lock"
-        ),
-        _ if invocation.quiet => {}
-        ObjectLock::Until(day) => say!("object lock protects its first object until {day}"),
-        ObjectLock::LegalHold => say!("its first object is under a legal hold"),
+    match &protection.lock {
+        Some(lock) if has_ended(lock) => remark!("varve: {}", lock_sentence(lock)),
+        Some(lock) if !invocation.quiet => say!("{}", lock_sentence(lock)),
+        _ => {}
     }
+}
+
+/// Says how long the target protects the first object of a replica.
+pub fn lock_sentence(lock: &ObjectLock) -> String {
+    match lock {
+        ObjectLock::Until(day) if has_ended(lock) => format!(
+            "object lock protected its first object until {day}, and no longer does: nothing renews a lock"
+        ),
+        ObjectLock::Until(day) => format!("object lock protects its first object until {day}"),
+        ObjectLock::LegalHold => "its first object is under a legal hold".to_owned(),
+    }
+}
+
+fn has_ended(lock: &ObjectLock) -> bool {
+    let today = moment::rfc3339(RealClock.now());
+    matches!(lock, ObjectLock::Until(day) if day.as_str() < today.get(..10).unwrap_or_default())
 }
 
 fn print_json(
