@@ -158,16 +158,27 @@ impl Directory {
         is_other
     }
 
-    /// Calls `read`, which reads an arena through these caches. If it meets damage because another
-    /// process has replaced the arena since they were filled, calls it again.
+    /// Calls `read`, which reads an arena through these caches. If it meets damage, calls it again:
+    /// another process may have replaced, begun, sealed or cut the arena meanwhile. Damage counts
+    /// if two calls meet it in the same file.
     pub(crate) fn read<T>(
         &self,
         id: ArenaId,
         mut read: impl FnMut() -> Result<T, ReadLogError>,
     ) -> Result<T, ReadLogError> {
+        let mut damaged = None;
         for _ in 1..READS_MAX {
             match read() {
-                Err(error) if error.is_damage() && self.has_other_header(id) => {}
+                Err(error) if error.is_damage() => {
+                    if self.has_other_header(id) {
+                        continue;
+                    }
+                    let now = Some(self.log.arena_file(id));
+                    if damaged == now {
+                        return Err(error);
+                    }
+                    damaged = now;
+                }
                 other => return other,
             }
         }

@@ -13,6 +13,7 @@ use crate::keys::arena_keys::LockedKey;
 use crate::keys::cipher::{CODE_BYTES, CipherUnit, RecordCipher};
 use crate::keys::log_keys::LogKeys;
 use crate::reading::delta_bases::BaseError;
+use crate::reading::steady_arena::TRIES_MAX;
 use crate::records::clump_content::OpenClumpError;
 use crate::records::directory_page::DirectoryPageError;
 use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
@@ -106,6 +107,13 @@ impl ReadLogError {
     pub fn is_unreadable(&self) -> bool {
         // A read without bytes is a failed query of the file's length, not a bad sector.
         matches!(self, Self::Storage { bytes: 1.., source, .. } if is_unreadable(source))
+    }
+
+    /// Returns true if the file ends before the end of the read. If the length was asked for just
+    /// before, another process has cut the file since.
+    pub(crate) fn is_end_of_file(&self) -> bool {
+        let is_end = |source: &io::Error| source.kind() == io::ErrorKind::UnexpectedEof;
+        matches!(self, Self::Storage { source, .. } if is_end(source))
     }
 
     /// Returns true if a newer program wrote the bytes. An older program must leave them unchanged.
@@ -292,13 +300,26 @@ impl Log {
     /// # Errors
     /// [`ReadLogError`] when the seal is broken, or the file cannot be read.
     pub fn state(&self, arena: &OpenedArena) -> Result<ArenaState, ReadLogError> {
-        // An arena without a seal may be cut. So a missing seal is confirmed by a second read, like
-        // damage.
-        match self.read_state(arena) {
+        // An arena without a seal may be cut. So a missing seal is confirmed by a second read.
+        let mut read = match self.read_state(arena) {
             Ok(ArenaState::Unsealed) => self.read_state(arena),
-            Err(error) if error.is_damage() => self.read_state(arena),
             other => other,
+        };
+        // A writer seals an arena, and cuts off what its predecessor has left. So damage is
+        // confirmed by another read of a file that keeps its length.
+        for _ in 1..TRIES_MAX {
+            let Err(error) = &read else { break };
+            if !error.is_damage() {
+                break;
+            }
+            let file_bytes = self.file_bytes(arena.id)?;
+            read = self.read_state(arena);
+            let was_cut = read.as_ref().is_err_and(ReadLogError::is_end_of_file);
+            if !was_cut && self.file_bytes(arena.id)? == file_bytes {
+                break;
+            }
         }
+        read
     }
 
     fn read_state(&self, arena: &OpenedArena) -> Result<ArenaState, ReadLogError> {

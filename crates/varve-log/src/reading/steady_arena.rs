@@ -11,7 +11,7 @@ use crate::arenas::address::ArenaId;
 use crate::reading::log::{Log, OpenedArena, ReadLogError};
 
 /// The most times that a read begins anew. A collector replaces an arena at most once in a run.
-const TRIES_MAX: usize = 16;
+pub(super) const TRIES_MAX: usize = 16;
 
 /// An arena's file at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -60,6 +60,14 @@ impl Opening<'_> {
             {
                 progress(RebuildProgress { arenas_done, arenas_total });
                 arenas_done += 1;
+                // Another process may have begun the arena since it was read.
+                let mut may_be_begun = |error: &ReadLogError| {
+                    !self.is_writer && error.is_damage() && !never_begun.has(self.vault.log(), *id)
+                };
+                let opened = match opened {
+                    Err(error) if may_be_begun(&error) => self.open_with_seal(*id),
+                    other => other,
+                };
                 match opened {
                     Ok(ArenaWithSeal { arena, seal: Some((seal, pages)) }) => {
                         seals.insert(*id, seal);

@@ -259,7 +259,7 @@ fn a_profile_of_another_disk_does_no_harm() {
     let found = sandbox.fails(1, words);
     assert!(found.contains("cannot read other.profile"), "{found}");
     other("varve profile 2\n");
-    let found = sandbox.fails(1, words);
+    let found = sandbox.fails(13, words);
     assert!(found.contains("other.profile is no profile"), "{found}");
     // It reads nothing that this disk has.
     other("varve profile 1\nsize = 1099511627776\n0 549755813888 1048576\n");
