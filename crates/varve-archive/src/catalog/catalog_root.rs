@@ -99,8 +99,8 @@ impl Catalog {
 
     /// Reads the catalog of a store, with the proven origins of its snapshots. Its blocks are read
     /// through `blocks`: from the store itself, or with the help of copies. If something cannot be
-    /// read, a collector may have freed the roots that the store knows; then its newer roots are
-    /// read instead.
+    /// read, a collector may have freed or moved it; then the newer roots of the store are read, or
+    /// the same ones once more.
     ///
     /// # Errors
     /// [`LoadCatalogError`].
@@ -109,11 +109,12 @@ impl Catalog {
     }
 
     fn load_newest(store: &Store, blocks: &dyn BlockStore) -> Result<Self, LoadCatalogError> {
-        let mut roots = roots_of(store);
+        let (mut roots, mut is_second_look) = (roots_of(store), false);
         for _ in 1..LOADS_MAX {
             let mut complaints = Vec::new();
             let loaded = Self::load_joined(blocks, &roots, &mut complaints);
-            if loaded.is_err() || !complaints.is_empty() {
+            let is_doubtful = loaded.is_err() || !complaints.is_empty();
+            if is_doubtful {
                 store.follow().unwrap_or_else(|error| {
                     tracing::warn!(%error, "the end of the log cannot be read");
                     false
@@ -121,9 +122,11 @@ impl Catalog {
             }
             // A read may have followed the log as well.
             let now = roots_of(store);
-            if now == roots {
+            let are_same = now == roots;
+            if are_same && (is_second_look || !is_doubtful) {
                 return tell(loaded, &complaints);
             }
+            is_second_look = are_same;
             roots = now;
         }
         Self::load_all(blocks, &roots)
