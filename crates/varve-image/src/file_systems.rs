@@ -2,6 +2,7 @@
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+mod bookmarks;
 pub mod calendar;
 pub mod clusters;
 pub mod exfat;
@@ -10,6 +11,8 @@ pub mod fat;
 pub mod file_system;
 pub mod file_time;
 pub mod iso;
+mod metadata_cache;
 pub mod ntfs;
 pub mod open;
 pub mod wide_names;
+pub mod xfs;

@@ -23,6 +23,18 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, at))
 }
 
+pub(crate) fn be16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(array_at(bytes, at))
+}
+
+pub(crate) fn be32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(array_at(bytes, at))
+}
+
+pub(crate) fn be64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(array_at(bytes, at))
+}
+
 /// Copies bytes to the offset `at`, up to the end of `into`.
 pub(crate) fn put(into: &mut [u8], at: usize, bytes: &[u8]) {
     into.iter_mut().skip(at).zip(bytes).for_each(|(into, byte)| *into = *byte);

@@ -13,8 +13,6 @@
 
 mod bitmap;
 mod block_map;
-mod bookmarks;
-mod cache;
 mod folder;
 mod groups;
 mod index;
@@ -31,8 +29,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use block_map::BlockRun;
-use bookmarks::Bookmarks;
-use cache::{MetadataBlock, MetadataCache};
 use index::IndexAnswer;
 use inode::ExtInode;
 pub use owners::{BlockOwner, BlockOwners};
@@ -41,7 +37,9 @@ pub(crate) use relocate::{loader_with_block_lists, structure};
 use superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock, read_only};
 
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::bookmarks::Bookmarks;
 use crate::file_systems::file_system::find_child;
+use crate::file_systems::metadata_cache::{MetadataBlock, MetadataCache};
 use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr};
 
 /// The longest target that Linux accepts.

@@ -8,6 +8,7 @@ use crate::file_systems::exfat::ExFat;
 use crate::file_systems::fat::Fat;
 use crate::file_systems::iso::Iso;
 use crate::file_systems::ntfs::NtfsFiles;
+use crate::file_systems::xfs::XfsFiles;
 use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
 
 /// Opens the file system on the volume called `volume`, whose kind is `content`.
@@ -26,6 +27,7 @@ pub(crate) fn file_system(
         VolumeContent::FileSystem(Kind::ExFat) => Ok(Arc::new(ExFat::open(bytes)?)),
         VolumeContent::FileSystem(Kind::Iso9660) => Ok(Arc::new(Iso::open(bytes)?)),
         VolumeContent::FileSystem(Kind::Ntfs) => Ok(Arc::new(NtfsFiles::open(bytes)?)),
+        VolumeContent::FileSystem(Kind::Xfs) => Ok(Arc::new(XfsFiles::open(bytes)?)),
         VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
         content => unreadable(format!("the content type {content}")),
     }

@@ -16,6 +16,7 @@ use super::superblock::incompatible;
 use super::{ExtFileSystem, damaged};
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
+use crate::file_systems::bookmarks::Bookmark;
 use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
 const HEAD_BYTES: usize = 8;
@@ -24,16 +25,6 @@ const TAIL_BYTES: usize = 12;
 const TAIL: [u8; 8] = [0, 0, 0, 0, 12, 0, 0, 0xde];
 /// Inline folders store the inode of their parent where other folders have `.` and `..`.
 const PARENT_BYTES: usize = 4;
-
-/// A position in a folder: a block, and the number of children before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bookmark {
-    pub(super) folder: u32,
-    pub(super) block: u64,
-    pub(super) children_before: u64,
-    /// The first block before it that could not be read.
-    pub(super) lost_block: Option<u64>,
-}
 
 /// An entry of a folder as stored.
 struct ExtFolderEntry<'a> {
@@ -103,7 +94,7 @@ impl ExtFileSystem {
         }
         let block_bytes = u64::from(self.superblock.block_bytes);
         let block_count = folder.size.div_ceil(block_bytes.max(1));
-        let mark = self.bookmarks.find(folder.number, first);
+        let mark = self.bookmarks.find(u64::from(folder.number), first);
         let (mut logical, mut read) = (mark.map_or(0, |mark| mark.block), 0_u64);
         counter.next = mark.map_or(0, |mark| mark.children_before);
         let mut lost_block = mark.and_then(|mark| mark.lost_block);
@@ -125,8 +116,8 @@ impl ExtFileSystem {
             for (block, physical) in (logical..end).zip(physical.into_iter().flat_map(|first| first..)) {
                 read = read.saturating_add(1);
                 self.check_amount(folder, read)?;
-                let mark =
-                    Bookmark { folder: folder.number, block, children_before: counter.next, lost_block };
+                let id = u64::from(folder.number);
+                let mark = Bookmark { folder: id, block, children_before: counter.next, lost_block };
                 match self.visit_block(folder, block, physical, &mut counter) {
                     Ok(ControlFlow::Continue(())) => {}
                     Ok(ControlFlow::Break(())) => {

@@ -3,10 +3,19 @@
 
 use parking_lot::Mutex;
 
-use super::folder::Bookmark;
-
 /// At most this many readers of large folders are served well.
 const BOOKMARKS_MAX: usize = 64;
+
+/// A position in a folder: a block, and the number of children before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bookmark {
+    /// The number of the folder's inode.
+    pub(super) folder: u64,
+    pub(super) block: u64,
+    pub(super) children_before: u64,
+    /// The first block before it that could not be read.
+    pub(super) lost_block: Option<u64>,
+}
 
 /// The newest come first.
 #[derive(Default)]
@@ -14,7 +23,7 @@ pub(super) struct Bookmarks(Mutex<Vec<Bookmark>>);
 
 impl Bookmarks {
     /// Returns the nearest bookmark at or before a child.
-    pub(super) fn find(&self, folder: u32, child: u64) -> Option<Bookmark> {
+    pub(super) fn find(&self, folder: u64, child: u64) -> Option<Bookmark> {
         let marks = self.0.lock();
         let before = |mark: &&Bookmark| mark.folder == folder && mark.children_before <= child;
         marks.iter().filter(before).max_by_key(|mark| mark.children_before).copied()
