@@ -14,6 +14,9 @@ mod extents;
 mod folder;
 mod folder_index;
 mod inode;
+mod log;
+mod log_items;
+mod replay;
 mod seal;
 mod superblock;
 mod xattr;
@@ -22,6 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use inode::{XfsFork, XfsForm, XfsInode, what};
+use replay::XfsReplay;
 use seal::{XfsBlockKind, XfsSeal};
 use superblock::{SUPERBLOCK_BYTES, XfsSuperblock};
 
@@ -42,6 +46,10 @@ pub(crate) struct XfsFiles {
     superblock: XfsSuperblock,
     blocks: MetadataCache,
     bookmarks: Bookmarks,
+    /// True if it was unmounted, so that everything is in its place.
+    was_unmounted: bool,
+    /// The reason why files may differ from those that a mount shows.
+    recovery_problem: Option<String>,
 }
 
 fn damaged(what: impl Into<String>, problem: &str) -> FileSystemError {
@@ -49,7 +57,7 @@ fn damaged(what: impl Into<String>, problem: &str) -> FileSystemError {
 }
 
 impl XfsFiles {
-    /// Opens the file system of a volume.
+    /// Opens the file system of a volume. Shows the transactions in its log as if they were done.
     ///
     /// # Errors
     ///
@@ -57,12 +65,25 @@ impl XfsFiles {
     /// that is not supported.
     pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
         let superblock = read_superblock(&volume)?;
-        Ok(Self::of(volume, superblock))
+        let found = replay::replay(&volume, &superblock);
+        let found = found.and_then(|found| Ok((read_superblock(&found.volume)?, found)));
+        match found {
+            Ok((superblock, XfsReplay { volume, is_clean, problem })) => {
+                Ok(Self::of(volume, superblock, is_clean, problem))
+            }
+            Err(error) => Ok(Self::of(volume, superblock, false, Some(error.to_string()))),
+        }
     }
 
-    fn of(volume: Arc<dyn ReadAt>, superblock: XfsSuperblock) -> Self {
+    fn of(
+        volume: Arc<dyn ReadAt>,
+        superblock: XfsSuperblock,
+        was_unmounted: bool,
+        recovery_problem: Option<String>,
+    ) -> Self {
         let blocks = MetadataCache::new(Arc::clone(&volume), superblock.block_bytes);
-        Self { volume, superblock, blocks, bookmarks: Bookmarks::default() }
+        let bookmarks = Bookmarks::default();
+        Self { volume, superblock, blocks, bookmarks, was_unmounted, recovery_problem }
     }
 
     /// Reads the block at a position, counted from the beginning of the volume.
@@ -303,5 +324,14 @@ impl FileSystem for XfsFiles {
 
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
         self.xattrs_of(&self.file(file)?)
+    }
+
+    fn warning(&self) -> Option<String> {
+        if let Some(problem) = &self.recovery_problem {
+            return Some(format!(
+                "it was in use, and the newer state in its log is not shown completely: {problem}"
+            ));
+        }
+        self.superblock.doubt().map(|doubt| format!("it is in doubt: {doubt}"))
     }
 }
