@@ -13,11 +13,13 @@
 mod extents;
 mod folder;
 mod folder_index;
+mod group;
 mod inode;
 mod log;
 mod log_items;
 mod replay;
 mod seal;
+mod sound;
 mod superblock;
 mod xattr;
 
@@ -302,6 +304,32 @@ impl FileSystem for XfsFiles {
             }
         }
         Ok(found)
+    }
+
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        let inode = self.file(file)?;
+        // Other files may have the same blocks, or the blocks may be on another device.
+        let is_alone = inode.kind() == FileKind::File && !inode.is_realtime() && !inode.is_shared();
+        if !is_alone || self.recovery_problem.is_some() || self.superblock.doubt().is_some() {
+            return Ok(None);
+        }
+        let block_bytes = u64::from(self.superblock.block_bytes).max(1);
+        let mut places = Vec::new();
+        // Blocks behind the end of the file are not its content.
+        let end = inode.size.div_ceil(block_bytes);
+        self.for_each_run(&inode, XfsFork::Content, end, |run| {
+            let count = run.count.min(end.saturating_sub(run.logical));
+            let positions = run.block.and_then(|block| self.superblock.positions(block, count));
+            let positions = positions.ok_or_else(|| damaged(what(file.0), "its blocks do not exist"))?;
+            places
+                .push(positions.start.saturating_mul(block_bytes)..positions.end.saturating_mul(block_bytes));
+            Ok(())
+        })?;
+        Ok(Some(places))
+    }
+
+    fn free_places(&self) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        Ok(self.proven_free().ok())
     }
 
     fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {

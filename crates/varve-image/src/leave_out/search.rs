@@ -15,12 +15,15 @@ use std::sync::Arc;
 
 use crate::FileSystem;
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::VolumeContent;
+use crate::disks::content::{FileSystemKind, VolumeContent};
 use crate::disks::disk::Disk;
+use crate::disks::partitions::PartitionPurpose;
+use crate::disks::volume::Volume;
 use crate::file_systems::ext::ExtFileSystem;
+use crate::file_systems::xfs::XfsFiles;
 use crate::leave_out::left_out::LeftOut;
 use crate::leave_out::open_ext::{OpenExt, ext_claim, is_ext, open_ext};
-use crate::leave_out::proof::Proof;
+use crate::leave_out::proof::{Proof, VolumeClaim};
 use crate::leave_out::swap::{self, SwapCandidate};
 
 /// The kinds of content to leave out.
@@ -79,11 +82,24 @@ impl LeftOut {
         }
     }
 
+    fn add_free_of_xfs(&mut self, volume: &Volume, proof: &Proof<'_>) {
+        let what = "free blocks";
+        match free_of_xfs(volume, proof) {
+            Ok(places) => {
+                let why = "free in both trees of every group of XFS that was left in order".into();
+                self.add(volume, what, places, why);
+            }
+            Err(reason) => self.keep(volume, what, &reason),
+        }
+    }
+
     fn add_free(&mut self, disk: &Disk, opened: &[OpenExt<'_>], proof: &Proof<'_>) {
         let what = "free blocks";
         for volume in disk.volumes() {
             let VolumeContent::FileSystem(kind) = volume.content() else { continue };
-            if !is_ext(volume) {
+            if kind == FileSystemKind::Xfs {
+                self.add_free_of_xfs(volume, proof);
+            } else if !is_ext(volume) {
                 self.keep(volume, what, &format!("the free blocks of {} are not supported", kind.name()));
             }
         }
@@ -104,6 +120,21 @@ impl LeftOut {
             }
         }
     }
+}
+
+/// Returns the free ranges of a volume with XFS.
+fn free_of_xfs(volume: &Volume, proof: &Proof<'_>) -> Result<Vec<Range<u64>>, String> {
+    let files = XfsFiles::open(volume.read()).map_err(|error| error.to_string())?;
+    let places = files.proven_free().map_err(|reason| format!("the free blocks are uncertain: {reason}"))?;
+    // The log may begin where other volumes have a log for another volume. The first four sectors
+    // have the headers of the first group.
+    let claim = VolumeClaim {
+        purpose: PartitionPurpose::LinuxFiles,
+        names: &["XFS", "external XFS log"],
+        own_bytes: 0..2048,
+    };
+    proof.check(volume, &claim)?;
+    Ok(places)
 }
 
 fn free_places(files: &ExtFileSystem) -> Result<Vec<Range<u64>>, String> {

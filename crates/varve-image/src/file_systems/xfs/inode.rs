@@ -112,6 +112,11 @@ impl XfsInode {
         }))
     }
 
+    /// Returns true if the bytes of a fork are in the inode.
+    pub(super) fn is_local(&self, fork: XfsFork) -> Result<bool, FileSystemError> {
+        Ok(self.form(fork)? == Some(XfsForm::Local))
+    }
+
     /// Returns the bytes of a fork in the inode.
     pub(super) fn fork(&self, fork: XfsFork) -> &[u8] {
         let fields = if self.version() >= 3 { FIELDS_BYTES } else { OLD_FIELDS_BYTES };

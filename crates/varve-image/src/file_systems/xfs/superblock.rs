@@ -69,6 +69,7 @@ pub(super) mod incompatible {
 
 /// Features that only a writer must support.
 pub(super) mod read_only {
+    pub(crate) const FREE_INODES: u32 = 0x1;
     pub(crate) const REVERSE_MAP: u32 = 0x2;
     pub(crate) const SHARED_EXTENTS: u32 = 0x4;
     pub(crate) const KNOWN: u32 = 0xf;
@@ -99,6 +100,8 @@ pub(super) struct XfsSuperblock {
     pub(super) read_only: u32,
     /// The UUID in metadata.
     pub(super) uuid: [u8; 16],
+    /// The UUID that programs show.
+    pub(super) volume_uuid: [u8; 16],
     pub(super) free_blocks: u64,
     /// True if the count of free blocks is written at an unmount only.
     pub(super) has_lazy_counts: bool,
@@ -167,6 +170,7 @@ impl XfsSuperblock {
             incompatible,
             read_only: if has_checksums { be32_at(sector, 212) } else { 0 },
             uuid: array_at(sector, uuid_at),
+            volume_uuid: array_at(sector, 32),
             free_blocks: be64_at(sector, 144),
             has_lazy_counts: be32_at(sector, 200) & version_4::LAZY_COUNTS != 0,
             is_being_made: u8_at(sector, 126) != 0,
@@ -233,6 +237,16 @@ impl XfsSuperblock {
     /// Returns true if any of these features for writers is set.
     pub(super) fn has(&self, read_only: u32) -> bool {
         self.read_only & read_only != 0
+    }
+
+    /// Returns true if only a writer with more features than this reader knows may change it.
+    pub(super) fn has_unknown_read_only(&self) -> bool {
+        self.read_only & !read_only::KNOWN != 0
+    }
+
+    /// Returns true if groups have a tree of free inodes.
+    pub(super) fn has_free_inode_tree(&self) -> bool {
+        self.has(read_only::FREE_INODES)
     }
 
     /// Returns the reason to doubt its state that the superblock itself has.

@@ -54,7 +54,7 @@ pub const MAKERS: &[Maker] = &[
     // Data and metadata are mixed, because the volume is small.
     shell("btrfs", &["mkfs.btrfs"], "mkfs.btrfs -q -f --mixed $1"),
     // The three settings remove a lower bound of 300 MB.
-    shell("xfs", &["mkfs.xfs"], "TEST_DIR=t TEST_DEV=t QA_CHECK_FS=t mkfs.xfs -q -f $1"),
+    shell("xfs", &["mkfs.xfs", "xfs_db", "xfs_repair"], "TEST_DIR=t TEST_DEV=t QA_CHECK_FS=t mkfs.xfs -q -f $1"),
     shell("f2fs", &["mkfs.f2fs"], "mkfs.f2fs -q -f $1"),
     shell(
         "ntfs",

@@ -223,7 +223,7 @@ impl Pair {
         match self.content {
             "swap" => agrees(&SWAP_TYPES),
             "ext4" => agrees(&LINUX_TYPES),
-            "ext2" | "ext3" => is_free_asked && agrees(&LINUX_TYPES),
+            "ext2" | "ext3" | "xfs" => is_free_asked && agrees(&LINUX_TYPES),
             "ntfs" => agrees(&WINDOWS_TYPES),
             "LVM" => agrees(&LVM_TYPES),
             _ => false,
@@ -231,7 +231,7 @@ impl Pair {
     }
 
     /// Returns the ranges of the volume that may come back as zeros: swap, by its header; swap
-    /// files, where their tools place them; and blocks that e2fsprogs reports as free.
+    /// files, where their tools place them; and blocks that e2fsprogs or xfsprogs report as free.
     fn droppable(&self) -> Vec<Range<u64>> {
         match self.content {
             "swap" => vec![pages_of_swap(&self.volume, 0)],
@@ -242,6 +242,7 @@ impl Pair {
             }
             "ntfs" => page_file_of_ntfs(&self.volume),
             "ext2" | "ext3" => free_of_ext(&self.volume),
+            "xfs" => free_of_xfs(&self.volume),
             "ext4" => {
                 let mut found = free_of_ext(&self.volume);
                 found.extend(swap_file_of_ext(&self.volume));
@@ -312,6 +313,7 @@ impl Pair {
                 said("swaplabel", &[&part("restored swap", LVM_SWAP.start, length)])
             }
             "ntfs" => said("ntfsfix", &["--no-action", &volume]),
+            "xfs" => said("xfs_repair", &["-n", "-f", &volume]),
             _ => said("e2fsck", &["-f", "-n", &volume]),
         };
         if is_in_order { Ok(()) } else { Err(format!("{}: its own tool complains: {text}", self.name)) }
@@ -404,6 +406,29 @@ fn free_of_ext(volume: &Path) -> Vec<Range<u64>> {
         first.trim().parse::<u64>().unwrap() * block..(last.trim().parse::<u64>().unwrap() + 1) * block
     };
     ranges.map(bytes).collect()
+}
+
+/// Returns the ranges in bytes that `xfs_db` reports as free: a line for each has a group, a block in
+/// it and a number of blocks.
+fn free_of_xfs(volume: &Path) -> Vec<Range<u64>> {
+    let volume = volume.to_str().unwrap();
+    let text =
+        output("xfs_db", &["-r", "-c", "sb 0", "-c", "p blocksize agblocks", "-c", "freesp -d", volume]);
+    let value = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_prefix('='));
+        line.expect("a field of the superblock").trim().parse().unwrap()
+    };
+    let (block, group_blocks) = (value("blocksize"), value("agblocks"));
+    let extent = |line: &str| {
+        let numbers: Option<Vec<u64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
+        let [group, first, count] = numbers?[..] else { return None };
+        let start = group * group_blocks + first;
+        Some(start * block..(start + count) * block)
+    };
+    // A histogram follows, whose lines have more numbers.
+    let found: Vec<_> = text.lines().filter_map(extent).collect();
+    assert!(!found.is_empty(), "{text}");
+    found
 }
 
 /// Returns the blocks of `/swapfile` after its first page, as `debugfs` reports them.
