@@ -141,7 +141,6 @@ pub(super) struct XfsLog<'a> {
     /// In bytes.
     start: u64,
     blocks: u32,
-    has_checksums: bool,
 }
 
 fn wrong(problem: &str) -> FileSystemError {
@@ -166,7 +165,6 @@ impl<'a> XfsLog<'a> {
             volume,
             start: positions.start.saturating_mul(block_bytes),
             blocks: blocks.ok_or_else(|| wrong("its length is impossible"))?,
-            has_checksums: superblock.has_checksums,
         }))
     }
 
@@ -327,8 +325,8 @@ impl<'a> XfsLog<'a> {
         let length = usize::try_from(length).unwrap_or(0);
         let present = data.get(..length).unwrap_or_default();
         let recorded = u32_at(headers, CHECKSUM_AT);
-        // Old systems wrote none.
-        let is_checked = self.has_checksums || recorded != 0;
+        // `mkfs.xfs` and old systems write none.
+        let is_checked = recorded != 0;
         if is_checked && !HEADER_BYTES.iter().any(|bytes| checksum(headers, *bytes, present) == recorded) {
             return Err(wrong("a record does not match its checksum"));
         }
