@@ -1,4 +1,4 @@
-//! Disks: partition tables, and the file systems ext, exFAT and NTFS.
+//! Disks: partition tables, and the file systems ext, exFAT, NTFS and XFS.
 //!
 //! An input is a list of sectors, each after its number. All other sectors of the disk are zeros. A
 //! change of the input therefore nearly always changes bytes that are read.
@@ -19,27 +19,34 @@ const DISK_BYTES: u64 = 8 << 20;
 /// At most this number of files and folders of a file system is visited.
 const STEPS_MAX: usize = 200;
 
+/// No volume with XFS is smaller.
+const XFS_DISK_BYTES: u64 = 16 << 20;
+
 /// A disk of zeros, except for these sectors.
-struct Sectors(BTreeMap<u64, [u8; SECTOR_BYTES]>);
+struct Sectors(BTreeMap<u64, [u8; SECTOR_BYTES]>, u64);
 
 impl Sectors {
     fn parse(bytes: &[u8]) -> Self {
+        Self::of_size(bytes, DISK_BYTES)
+    }
+
+    fn of_size(bytes: &[u8], size: u64) -> Self {
         let (records, _) = bytes.as_chunks::<RECORD_BYTES>();
         let sector = |record: &[u8; RECORD_BYTES]| {
             let (number, content) = record.split_first_chunk::<2>()?;
             Some((u64::from(u16::from_le_bytes(*number)), *content.first_chunk()?))
         };
-        Self(records.iter().filter_map(sector).collect())
+        Self(records.iter().filter_map(sector).collect(), size)
     }
 }
 
 impl ReadAt for Sectors {
     fn size(&self) -> u64 {
-        DISK_BYTES
+        self.1
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let end = offset.checked_add(into.len() as u64).filter(|end| *end <= DISK_BYTES);
+        let end = offset.checked_add(into.len() as u64).filter(|end| *end <= self.1);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         into.fill(0);
         let sector_bytes = SECTOR_BYTES as u64;
@@ -181,6 +188,99 @@ pub fn ntfs_seeds() -> Vec<Vec<u8>> {
     vec![include_bytes!("../disks/ntfs").to_vec()]
 }
 
+/// An XFS file system, with everything in it.
+pub fn xfs(bytes: &[u8]) {
+    let sectors = || {
+        let mut sectors = Sectors::of_size(bytes, XFS_DISK_BYTES);
+        sectors.seal_xfs();
+        Arc::new(sectors)
+    };
+    let disk = Disk::open(sectors());
+    let Some(volume) = disk.volume("p0") else { return };
+    if let Ok(files) = volume.open_file_system() {
+        wade(files.as_ref(), &mut |_| {});
+        if let Ok(Some(places)) = files.free_places() {
+            assert!(places.iter().all(|place| place.start < place.end && place.end <= XFS_DISK_BYTES));
+        }
+    }
+    drop(LeftOut::find(sectors(), LeaveOut { swap: true, free: true }));
+}
+
+/// A volume of version 5 that was in use, with transactions in its log, and with folders, extents
+/// and attributes of every form; and one of version 4. Records of the log have no checksum, so that
+/// changes of them get past it.
+#[must_use]
+pub fn xfs_seeds() -> Vec<Vec<u8>> {
+    vec![include_bytes!("../disks/xfs").to_vec(), include_bytes!("../disks/xfs-version-4").to_vec()]
+}
+
+/// The length of a block in the seed of version 5.
+const XFS_BLOCK_BYTES: u64 = 1024;
+
+/// Returns the place of the checksum in a sector with metadata of XFS, and the length of what it
+/// belongs to.
+fn xfs_seal(sector: &[u8; SECTOR_BYTES]) -> Option<(usize, u64)> {
+    const SECTOR: u64 = SECTOR_BYTES as u64;
+    Some(match &sector[..4] {
+        b"XFSB" => (224, SECTOR),
+        b"XAGF" => (216, SECTOR),
+        b"XAGI" => (312, SECTOR),
+        b"XAFL" => (32, SECTOR),
+        [b'I', b'N', ..] => (100, SECTOR),
+        b"BMA3" => (64, XFS_BLOCK_BYTES),
+        b"XDB3" | b"XDD3" | b"XDF3" => (4, XFS_BLOCK_BYTES),
+        b"XSLM" | b"XARM" => (12, XFS_BLOCK_BYTES),
+        b"AB3B" | b"AB3C" | b"IAB3" | b"FIB3" | b"RMB3" | b"R3FC" => (52, XFS_BLOCK_BYTES),
+        _ => match sector[8..10] {
+            [0x3d, 0xf1 | 0xff] | [0x3b, 0xee] | [0x3e, 0xbe] => (12, XFS_BLOCK_BYTES),
+            _ => return None,
+        },
+    })
+}
+
+/// Computes CRC-32C.
+fn crc32c(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let (mut table, mut number) = ([0; 256], 0);
+        while number < 256 {
+            let (mut code, mut bit) = (number as u32, 0);
+            while bit < 8 {
+                code = code >> 1 ^ (0x82f6_3b78 & (code & 1).wrapping_neg());
+                bit += 1;
+            }
+            table[number] = code;
+            number += 1;
+        }
+        table
+    };
+    let step = |code: u32, byte: &u8| code >> 8 ^ TABLE[usize::from(code.to_le_bytes()[0] ^ byte)];
+    !bytes.iter().fold(!0, step)
+}
+
+impl Sectors {
+    /// Sets the checksums of everything that has the magic number of metadata of XFS, if its version
+    /// has them.
+    fn seal_xfs(&mut self) {
+        if self.0.get(&0).is_none_or(|superblock| superblock[101] & 0xf != 5) {
+            return;
+        }
+        let numbers: Vec<u64> = self.0.keys().copied().collect();
+        for number in numbers {
+            let start = number * SECTOR_BYTES as u64;
+            let Some((at, length)) = xfs_seal(&self.0[&number]) else { continue };
+            if !start.is_multiple_of(length) || start + length > self.1 {
+                continue;
+            }
+            let mut bytes = self.bytes(start..start + length);
+            bytes[at..at + 4].fill(0);
+            let code = crc32c(&bytes).to_le_bytes();
+            if let Some(sector) = self.0.get_mut(&number) {
+                sector[at..at + 4].copy_from_slice(&code);
+            }
+        }
+    }
+}
+
 /// The type of the first entry of a file.
 const EXFAT_FILE: u8 = 0x85;
 const EXFAT_ENTRY_BYTES: usize = 32;
@@ -264,6 +364,42 @@ mod tests {
         let length = read(child(packed, b"text"));
         assert!(content[..length].starts_with(b"line 0\nline 1\n"));
         assert_eq!(files.xattrs(child(files.root(), b"one")).expect("it is whole").len(), 1);
+    }
+
+    #[test]
+    fn the_seeds_of_xfs_have_every_form() {
+        let open = |bytes: &[u8]| {
+            let mut sectors = Sectors::of_size(bytes, XFS_DISK_BYTES);
+            sectors.seal_xfs();
+            let disk = Disk::open(Arc::new(sectors));
+            disk.volume("p0").expect("no table").open_file_system().expect("it is whole")
+        };
+        let seeds = xfs_seeds();
+        for (bytes, folders) in seeds.iter().zip([["last", "node", "short"], ["block", "node", "short"]]) {
+            let files = open(bytes);
+            assert_eq!(files.warning(), None);
+            for name in folders {
+                let folder =
+                    files.child(files.root(), name.as_bytes()).expect("it is whole").expect("it is there").id;
+                let mut count = 0;
+                let mut take = |child: varve_image::FolderChild| {
+                    files.status(child.id).expect("it is whole");
+                    count += 1;
+                    ControlFlow::Continue(())
+                };
+                files.children(folder, 0, &mut take).expect("it is whole");
+                assert!(count > 0, "{name}");
+            }
+        }
+        let files = open(&seeds[0]);
+        let child =
+            |name: &[u8]| files.child(files.root(), name).expect("it is whole").expect("it is there").id;
+        // This is only in the log.
+        let last = files.child(child(b"last"), b"moved").expect("it is whole");
+        assert!(last.is_some());
+        assert_eq!(files.xattrs(child(b"two")).expect("they are whole").len(), 30);
+        assert_eq!(files.xattrs(child(b"one")).expect("they are whole").len(), 2);
+        assert!(open(&seeds[1]).free_places().expect("it is whole").is_some());
     }
 
     #[test]

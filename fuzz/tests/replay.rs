@@ -111,6 +111,7 @@ exercise!(
     ext,
     exfat,
     ntfs,
+    xfs,
     edition_head,
     map_page,
     disk_profile,
