@@ -258,8 +258,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 impl Sectors {
-    /// Sets the checksums of everything that has the magic number of metadata of XFS, if its version
-    /// has them.
+    /// Sets the checksums of everything that has the magic number of metadata of XFS, if its
+    /// version has them.
     fn seal_xfs(&mut self) {
         if self.0.get(&0).is_none_or(|superblock| superblock[101] & 0xf != 5) {
             return;

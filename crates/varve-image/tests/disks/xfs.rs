@@ -194,7 +194,7 @@ fn files_are_those_that_the_kernel_shows() {
             content.chunks(4096).enumerate().all(|(number, block)| block == noise(4096, number)),
             "{options}"
         );
-        // What was never written is a hole.
+        // A part that was never written is a hole.
         let first = files.next_data(child(b"never written"), 0).unwrap().unwrap();
         assert_eq!((first.start, first.end <= MIB + 65536), (MIB, true), "{options}");
         let first = files.next_data(child(b"sparse"), 0).unwrap().unwrap();
@@ -202,7 +202,8 @@ fn files_are_those_that_the_kernel_shows() {
     }
 }
 
-/// Checks that free blocks are those of `xfs_db`, but for the ones that groups keep for their trees.
+/// Checks that free blocks are those of `xfs_db`, but for the ones that groups keep for their
+/// trees.
 fn assert_free_as_xfs_db(disk: &Path, files: &dyn FileSystem) {
     let read = |commands: &[&str]| {
         let mut command = Command::new("/usr/sbin/xfs_db");

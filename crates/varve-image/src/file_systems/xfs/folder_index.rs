@@ -77,8 +77,8 @@ impl XfsFiles {
         Ok(Some(XfsIndexBlock { bytes, is_leaf, head, count }))
     }
 
-    /// Looks up a name by the index of a folder. Returns `None` if the folder has no index, or if it
-    /// does not give a certain answer.
+    /// Looks up a name by the index of a folder. Returns `None` if the folder has no index, or if
+    /// it does not give a certain answer.
     pub(super) fn child_by_index(
         &self,
         folder: &XfsInode,

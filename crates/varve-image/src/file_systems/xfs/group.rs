@@ -15,8 +15,8 @@
 //! |        | 328, 332 | root and levels of the tree of free inodes                       |
 //! |      3 |     36 | the reserved blocks, from 0 in version 4                           |
 //!
-//! A block of a tree has a magic number, its level (2 bytes), its number of records (2), and from 16
-//! or 56 (version 4, 5) records; or, above level 0, keys and behind the room for them pointers.
+//! A block of a tree has a magic number, its level (2 bytes), its number of records (2), and from
+//! 16 or 56 (version 4, 5) records; or, above level 0, keys and behind the room for them pointers.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

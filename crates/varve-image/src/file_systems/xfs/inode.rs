@@ -1,6 +1,6 @@
 //! Inodes: all metadata of a file except its names. All numbers are big-endian.
 //!
-//! | offset | bytes | field                                                     |
+//! | at     | bytes | field                                                     |
 //! |-------:|------:|-----------------------------------------------------------|
 //! |      0 |     2 | `IN`                                                      |
 //! |      2 |     2 | kind and mode                                             |

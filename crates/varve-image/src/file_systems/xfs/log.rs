@@ -1,10 +1,10 @@
-//! The log: a ring of records, each a header and parts of transactions. Finds the newest record, and
-//! those whose changes may not be in their places yet.
+//! The log: a ring of records, each a header and parts of transactions. Finds the newest record,
+//! and those whose changes may not be in their places yet.
 //!
 //! The ring has blocks of 512 bytes. Each time that the writer begins anew at the first block, it
 //! counts a cycle. A position in the log is a cycle (32 bits) and a block (32 bits).
 //!
-//! | offset | bytes | field of a record's header (big-endian)                       |
+//! | at     | bytes | field of a record's header (big-endian)                       |
 //! |-------:|------:|---------------------------------------------------------------|
 //! |      0 |     4 | `0xfeedbabe`                                                  |
 //! |      4 |     4 | cycle                                                         |
@@ -248,8 +248,8 @@ impl<'a> XfsLog<'a> {
         to.checked_sub(from).unwrap_or_else(|| to.saturating_add(self.blocks).saturating_sub(from))
     }
 
-    /// Returns the number of blocks from the first to the last record of a span; `None` if the first
-    /// one is not older.
+    /// Returns the number of blocks from the first to the last record of a span; `None` if the
+    /// first one is not older.
     fn age(&self, span: &XfsLogSpan) -> Option<u32> {
         let XfsLogSpan { first, last } = span;
         match last.cycle.checked_sub(first.cycle)? {
@@ -259,8 +259,8 @@ impl<'a> XfsLog<'a> {
         }
     }
 
-    /// Passes the records of a span. Returns the block of the first one that is not whole; `None` if
-    /// all are.
+    /// Passes the records of a span. Returns the block of the first one that is not whole; `None`
+    /// if all are.
     pub(super) fn for_each_record(
         &self,
         span: &XfsLogSpan,

@@ -4,7 +4,7 @@
 //! block in the group in its lower `group_block_bits` bits. An inode number goes on below: its
 //! lowest `inodes_per_block_bits` bits are a place in the block.
 //!
-//! | offset | bytes | field                                          |
+//! | at     | bytes | field                                          |
 //! |-------:|------:|------------------------------------------------|
 //! |      0 |     4 | `XFSB`                                         |
 //! |      4 |     4 | bytes of a block                               |

@@ -408,8 +408,8 @@ fn free_of_ext(volume: &Path) -> Vec<Range<u64>> {
     ranges.map(bytes).collect()
 }
 
-/// Returns the ranges in bytes that `xfs_db` reports as free: a line for each has a group, a block in
-/// it and a number of blocks.
+/// Returns the ranges in bytes that `xfs_db` reports as free. A line for each has a group, a block
+/// in it and a number of blocks.
 fn free_of_xfs(volume: &Path) -> Vec<Range<u64>> {
     let volume = volume.to_str().unwrap();
     let text =
