@@ -87,7 +87,7 @@ impl XfsFiles {
         let block_bytes = u64::from(self.superblock.block_bytes).max(1);
         let mut block = NAMES_BYTES.checked_div(block_bytes).unwrap_or(0);
         // Names with these signs may be shown differently than they are stored.
-        let is_plain = !name.iter().any(|byte| b"%/\0".contains(byte));
+        let is_plain = !name.iter().any(|byte| b"%/\0".contains(byte)) && !self.superblock.folds_case;
         if folder.form(XfsFork::Content)? == Some(XfsForm::Local) || !is_plain {
             return Ok(None);
         }

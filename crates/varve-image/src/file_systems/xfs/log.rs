@@ -41,6 +41,8 @@ const FIRST_BYTES_COUNT: usize = 64;
 const DATA_BYTES_MAX: u32 = 1 << 20;
 /// At most this number of blocks at the end of the log may be torn: eight records of 256 KiB.
 const TORN_BLOCKS_MAX: u32 = 4096 + 64;
+/// The log is read at most this often in search of its newest record: a few records may be torn.
+const SEARCHES_MAX: usize = 24;
 /// The flag of an operation that marks an unmount.
 const UNMOUNT: u8 = 0x20;
 const OPERATION_HEAD_BYTES: usize = 12;
@@ -211,8 +213,8 @@ impl<'a> XfsLog<'a> {
     /// one that is whole, and before which all records are.
     pub(super) fn state(&self) -> Result<XfsLogState, FileSystemError> {
         let mut head = self.head()?;
-        let mut left = TORN_BLOCKS_MAX.min(self.blocks);
-        while left > 0 {
+        let (mut left, mut searches) = (TORN_BLOCKS_MAX.min(self.blocks), 0);
+        while left > 0 && searches < SEARCHES_MAX {
             // A record begins before the head, at most as many blocks as it can have.
             head = self.before(head, 1);
             left = left.saturating_sub(1);
@@ -224,6 +226,7 @@ impl<'a> XfsLog<'a> {
             if span.first.block >= self.blocks || self.age(&span).is_none() {
                 return Err(wrong("the place of its oldest record is impossible"));
             }
+            searches = searches.saturating_add(1);
             match self.for_each_record(&span, |_| Ok(())) {
                 Ok(None) => return Ok(XfsLogState::Records(span)),
                 Ok(Some(torn)) => {

@@ -32,7 +32,10 @@ const PIECE_BYTES: usize = 128;
 /// The limit on changed sectors, because they are kept in memory.
 const SECTORS_MAX: usize = 1 << 20;
 /// No buffer is longer: a block of a folder, or a cluster of inodes.
-const BUFFER_BYTES_MAX: u64 = 1 << 20;
+const BUFFER_BYTES_MAX: u64 = 128 << 10;
+const BUFFER_PIECES_MAX: usize = 1024;
+/// The limit on bytes that are written in the course of a replay. No log is longer than 2 GiB.
+const REPLAYED_BYTES_MAX: u64 = 8 << 30;
 
 /// Kinds of items.
 mod kind {
@@ -83,6 +86,7 @@ type BufferPlace = (u64, u64);
 struct XfsOverlay {
     volume: Arc<dyn ReadAt>,
     sectors: BTreeMap<u64, [u8; SECTOR_BYTES]>,
+    written_bytes: u64,
 }
 
 impl XfsOverlay {
@@ -99,7 +103,17 @@ impl XfsOverlay {
         Ok(bytes)
     }
 
+    /// Counts work, of which a damaged log may ask for any amount.
+    fn count(&mut self, bytes: u64) -> Result<(), FileSystemError> {
+        self.written_bytes = self.written_bytes.saturating_add(bytes);
+        if self.written_bytes > REPLAYED_BYTES_MAX {
+            return Err(wrong("it changes an impossible number of bytes"));
+        }
+        Ok(())
+    }
+
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), FileSystemError> {
+        self.count(bytes.len() as u64)?;
         let (mut at, mut rest) = (at, bytes);
         while !rest.is_empty() {
             let number = at >> 9;
@@ -175,7 +189,7 @@ pub(super) fn replay(
     let XfsLogState::Records(span) = log.state()? else { return Ok(unchanged(true, None)) };
     let mut replayer = XfsReplayer {
         superblock,
-        overlay: XfsOverlay { volume: Arc::clone(volume), sectors: BTreeMap::new() },
+        overlay: XfsOverlay { volume: Arc::clone(volume), sectors: BTreeMap::new(), written_bytes: 0 },
         cancelled: BTreeMap::new(),
         changed: BTreeSet::new(),
         problem: None,
@@ -294,7 +308,7 @@ impl XfsReplayer<'_> {
                 bit = bit.saturating_add(1);
                 continue;
             }
-            let run = (bit..bit_count).take_while(|bit| is_set(*bit)).count();
+            let run = (bit..bit_count).take(BUFFER_PIECES_MAX).take_while(|bit| is_set(*bit)).count();
             // A range that is not one piece of memory has a region for each piece.
             let bytes = item.region(region);
             let pieces = run.min(bytes.len().checked_div(PIECE_BYTES).unwrap_or(0));
@@ -464,6 +478,7 @@ impl XfsReplayer<'_> {
         }
         for place in std::mem::take(&mut self.changed) {
             let (at, length) = self.bytes_of(place)?;
+            self.overlay.count(length)?;
             let length = usize::try_from(length).unwrap_or(0);
             let mut block = self.overlay.read(at, length).map_err(unreadable)?;
             if let Some(seal) = XfsSeal::of(&block) {

@@ -43,6 +43,8 @@ mod version_4 {
     /// In the field of the version: folders of version 2, which all Linux systems have made.
     pub(super) const FOLDERS_2: u16 = 0x2000;
     pub(super) const SHARED: u16 = 0x200;
+    /// In the field of the version, also of version 5: folders that ignore the case of ASCII.
+    pub(super) const FOLDS_CASE: u16 = 0x4000;
 }
 
 /// Features that a reader must support.
@@ -96,6 +98,8 @@ pub(super) struct XfsSuperblock {
     pub(super) has_checksums: bool,
     /// True if the entries of folders have the kinds of files.
     pub(super) has_kinds: bool,
+    /// True if folders ignore case, so that their indexes have other hashes.
+    pub(super) folds_case: bool,
     pub(super) incompatible: u32,
     pub(super) read_only: u32,
     /// The UUID in metadata.
@@ -167,6 +171,7 @@ impl XfsSuperblock {
             } else {
                 be32_at(sector, 200) & version_4::FILE_TYPE != 0
             },
+            folds_case: version & version_4::FOLDS_CASE != 0,
             incompatible,
             read_only: if has_checksums { be32_at(sector, 212) } else { 0 },
             uuid: array_at(sector, uuid_at),
