@@ -3,6 +3,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod bookmarks;
+pub mod btrfs;
 pub mod calendar;
 pub mod clusters;
 pub mod exfat;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::bytes::read_at::ReadAt;
 use crate::disks::content::VolumeContent;
+use crate::file_systems::btrfs::Btrfs;
 use crate::file_systems::exfat::ExFat;
 use crate::file_systems::fat::Fat;
 use crate::file_systems::iso::Iso;
@@ -23,6 +24,7 @@ pub(crate) fn file_system(
         VolumeContent::FileSystem(Kind::Ext2 | Kind::Ext3 | Kind::Ext4) => {
             Ok(Arc::new(ExtFileSystem::open(bytes)?))
         }
+        VolumeContent::FileSystem(Kind::Btrfs) => Ok(Arc::new(Btrfs::open(bytes)?)),
         VolumeContent::FileSystem(Kind::Fat) => Ok(Arc::new(Fat::open(bytes)?)),
         VolumeContent::FileSystem(Kind::ExFat) => Ok(Arc::new(ExFat::open(bytes)?)),
         VolumeContent::FileSystem(Kind::Iso9660) => Ok(Arc::new(Iso::open(bytes)?)),

@@ -1,6 +1,7 @@
 //! Disks and their file systems: made by the usual tools or by hand, read whole, in parts, and with
 //! damage.
 
+mod btrfs;
 mod damage;
 mod disk;
 mod exfat;

@@ -1,0 +1,40 @@
+//! Remembers positions in folders, so that a reader that continues a listing need not pass the
+//! earlier children again.
+
+use parking_lot::Mutex;
+
+use crate::FileId;
+
+/// At most this many readers of large folders are served well.
+const BOOKMARKS_MAX: usize = 64;
+
+/// A position in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bookmark {
+    pub(super) folder: FileId,
+    pub(super) children_before: u64,
+    /// The place in the folder's own order.
+    pub(super) index: u64,
+    /// The first part before it that could not be read, and its problem.
+    pub(super) lost: Option<(String, String)>,
+}
+
+/// The newest come first.
+#[derive(Default)]
+pub(super) struct Bookmarks(Mutex<Vec<Bookmark>>);
+
+impl Bookmarks {
+    /// Returns the nearest bookmark at or before a child.
+    pub(super) fn find(&self, folder: FileId, child: u64) -> Option<Bookmark> {
+        let marks = self.0.lock();
+        let before = |mark: &&Bookmark| mark.folder == folder && mark.children_before <= child;
+        marks.iter().filter(before).max_by_key(|mark| mark.children_before).cloned()
+    }
+
+    pub(super) fn keep(&self, mark: Bookmark) {
+        let mut marks = self.0.lock();
+        marks.retain(|known| *known != mark);
+        marks.insert(0, mark);
+        marks.truncate(BOOKMARKS_MAX);
+    }
+}

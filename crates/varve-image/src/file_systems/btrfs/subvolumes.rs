@@ -1,0 +1,98 @@
+//! Subvolumes: trees of files, each under a number.
+//!
+//! | offset | bytes | of a root                   | offset | bytes | of the place of a subvolume  |
+//! |-------:|------:|-----------------------------|-------:|------:|-------------------------------|
+//! |      0 |   160 | an inode without meaning    |      0 |     8 | inode of the folder          |
+//! |    160 |     8 | generation                  |     16 |     2 | bytes of the name            |
+//! |    168 |     8 | inode of the root folder    |     18 |       | name in the folder           |
+//! |    176 |     8 | address of the tree         |        |       |                              |
+//! |    216 |     4 | 0: it is being deleted      |        |       |                              |
+//! |    238 |     1 | level of the tree           |        |       |                              |
+
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+
+use super::damaged;
+use super::key::{Key, kind};
+use super::trees::{TreeRoot, Trees};
+use crate::FileSystemError;
+use crate::bytes::fields::{u8_at, u16_at, u32_at, u64_at};
+
+const ROOT_BYTES: usize = 239;
+const PARENT_HEAD_BYTES: usize = 18;
+/// The subvolumes whose roots are remembered.
+const CACHED_SUBVOLUMES: usize = 1024;
+
+/// A tree of files.
+pub(super) struct Subvolume {
+    pub(super) id: u64,
+    pub(super) root: TreeRoot,
+    /// The inode of its root folder.
+    pub(super) root_folder: u64,
+}
+
+/// The folder that a subvolume is in.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SubvolumePlace {
+    pub(super) subvolume: u64,
+    pub(super) folder: u64,
+    pub(super) name: Vec<u8>,
+}
+
+/// Finds subvolumes, and remembers them.
+pub(super) struct Subvolumes {
+    known: Cache<u64, Arc<Subvolume>>,
+}
+
+/// Returns the root of the tree with this number; `None` if there is none, or if it is being
+/// deleted.
+///
+/// # Errors
+/// [`FileSystemError`]
+pub(super) fn find_root(trees: &Trees, id: u64) -> Result<Option<(TreeRoot, u64)>, FileSystemError> {
+    let last = Key::new(id, kind::ROOT, u64::MAX);
+    let item = trees.last_up_to(&trees.superblock().root, &last)?;
+    let Some(item) = item.filter(|item| item.key().is_beside(&last)) else { return Ok(None) };
+    let data = item.data();
+    if data.len() < ROOT_BYTES {
+        return Err(damaged(format!("root of tree {id}"), "it is too short"));
+    }
+    let root =
+        TreeRoot { generation: u64_at(data, 160), logical: u64_at(data, 176), level: u8_at(data, 238) };
+    Ok((u32_at(data, 216) > 0).then(|| (root, u64_at(data, 168))))
+}
+
+impl Subvolumes {
+    pub(super) fn new() -> Self {
+        Self { known: Cache::new(CACHED_SUBVOLUMES) }
+    }
+
+    /// Returns a subvolume.
+    ///
+    /// # Errors
+    /// [`FileSystemError`]
+    pub(super) fn get(&self, trees: &Trees, id: u64) -> Result<Arc<Subvolume>, FileSystemError> {
+        self.known.get_or_insert_with(&id, || {
+            let found = find_root(trees, id)?;
+            let absent = || FileSystemError::Absent { what: format!("subvolume {id}") };
+            let (root, root_folder) = found.ok_or_else(absent)?;
+            Ok(Arc::new(Subvolume { id, root, root_folder }))
+        })
+    }
+
+    /// Returns the one place of a subvolume in another one; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`FileSystemError`]
+    pub(super) fn place(trees: &Trees, id: u64) -> Result<Option<SubvolumePlace>, FileSystemError> {
+        let key = |parent| Key::new(id, kind::ROOT_PARENT, parent);
+        let mut range = trees.range(&trees.superblock().root, key(0), key(u64::MAX));
+        let Some(item) = range.next().transpose()? else { return Ok(None) };
+        let data = item.data();
+        let name_end = PARENT_HEAD_BYTES.saturating_add(usize::from(u16_at(data, 16)));
+        let name = data.get(PARENT_HEAD_BYTES..name_end);
+        let name = name.ok_or_else(|| damaged(format!("place of subvolume {id}"), "it is cut off"))?;
+        Ok(Some(SubvolumePlace { subvolume: item.key().offset, folder: u64_at(data, 0), name: name.into() }))
+    }
+}
