@@ -1,5 +1,7 @@
 //! Btrfs, as `mkfs.btrfs` and the kernel write it, and with damage.
 
+mod damage;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
@@ -295,6 +297,7 @@ fn files_are_those_that_a_mount_shows() {
     for (make, options) in [
         (&["-m", "dup"][..], "max_inline=2048"),
         (&["-m", "single", "-n", "4096", "--csum", "xxhash"], "compress-force=zlib"),
+        (&["-d", "raid0", "-m", "raid0"], "compress=zstd"),
         (&["-n", "65536", "--csum", "sha256", "-R", "quota"], "compress-force=lzo"),
         (&["--mixed", "--csum", "blake2"], "compress-force=zstd"),
         (&["-O", "^no-holes,^skinny-metadata,^extref"], "compress=lzo,max_inline=4000"),
@@ -334,4 +337,81 @@ fn subvolumes_are_folders() {
     assert_eq!(missing, None);
     let refused = files.read_at(stand_ins[0], 0, &mut [0]);
     assert!(matches!(refused, Err(FileSystemError::Absent { .. })));
+}
+
+/// Fills a volume, and makes gaps in it: then new files are in very many pieces.
+fn age(mount: &Mount) {
+    let small = |number: usize| mount.path(&format!("small/{}/{number}", number / 100));
+    let mut count = 0;
+    loop {
+        let path = small(count);
+        let is_made = fs::create_dir_all(path.parent().unwrap()).is_ok();
+        if !is_made || fs::write(path, noise(40_000, u32::try_from(count).unwrap())).is_err() {
+            break;
+        }
+        count += 1;
+    }
+    assert!(count > 1000, "{count}");
+    for number in (0..count).step_by(2) {
+        fs::remove_file(small(number)).unwrap();
+    }
+    mount.run("sync");
+    let pieces: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(mount.path("mail box"), pieces).unwrap();
+    // Every second sector, and later the others.
+    let file = File::create(mount.path("table")).unwrap();
+    for start in [0, 4096] {
+        for number in 0..2500_u64 {
+            file.write_all_at(&noise(4096, 7), number * 8192 + start).unwrap();
+        }
+        file.sync_all().unwrap();
+    }
+}
+
+#[test]
+fn an_aged_volume_is_read_whole() {
+    let sandbox = Sandbox::new();
+    let Some((mount, disk)) = Mount::new(&sandbox, 200 * MIB, &["-m", "single"], "noatime") else { return };
+    age(&mount);
+    drop(mount);
+    assert!(compare_mounted(&sandbox, &disk) > 500);
+}
+
+#[test]
+fn large_folders_are_listed_in_pages() {
+    const COUNT: usize = 20_000;
+    let sandbox = Sandbox::new();
+    let Some((mount, disk)) = Mount::new(&sandbox, 200 * MIB, &["-n", "4096"], "noatime") else { return };
+    fs::create_dir(mount.path("many")).unwrap();
+    let name = |number: usize| format!("a rather long name {number:05}");
+    for number in 0..COUNT {
+        File::create(mount.path("many").join(name(number))).unwrap();
+    }
+    // Two names with the same hash share an item.
+    let twins = ["n255990120062", "n794891356550"];
+    twins.iter().for_each(|twin| fs::write(mount.path(twin), twin).unwrap());
+    drop(mount);
+    let files = open(File::open(disk).unwrap());
+    for twin in twins {
+        assert_eq!(content(&*files, id_of(&*files, twin), twin.len() as u64), twin.as_bytes());
+    }
+    let folder = id_of(&*files, "many");
+    let mut found = 0;
+    while found < COUNT {
+        let mut page = 0;
+        files
+            .children(folder, found as u64, &mut |child| {
+                assert_eq!(child.name, name(found + page).into_bytes());
+                page += 1;
+                if page == 7 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .unwrap();
+        assert!(page > 0);
+        found += page;
+    }
+    assert_eq!(found, COUNT);
+    for number in (0..COUNT).step_by(97) {
+        assert!(files.child(folder, name(number).as_bytes()).unwrap().is_some());
+    }
+    assert_eq!(files.child(folder, b"a rather long name 20000").unwrap(), None);
 }

@@ -53,6 +53,10 @@ impl OpenTrees {
                 chunks.add(logical, item.data(), &superblock).map_err(|problem| damaged(what(), problem))
             });
             if let Err(error) = added {
+                // The tree is whole, and on other devices.
+                if matches!(error, FileSystemError::Unsupported { .. }) {
+                    return Err(error);
+                }
                 warnings.push(error.to_string());
                 // More of them say no more.
                 if warnings.len() > 3 {
