@@ -339,39 +339,38 @@ fn subvolumes_are_folders() {
     assert!(matches!(refused, Err(FileSystemError::Absent { .. })));
 }
 
-/// Fills a volume, and makes gaps in it: then new files are in very many pieces.
+/// Makes gaps in a volume and fills it: then new files are in very many pieces.
 fn age(mount: &Mount) {
+    const COUNT: usize = 1000;
     let small = |number: usize| mount.path(&format!("small/{}/{number}", number / 100));
-    let mut count = 0;
-    loop {
-        let path = small(count);
-        let is_made = fs::create_dir_all(path.parent().unwrap()).is_ok();
-        if !is_made || fs::write(path, noise(40_000, u32::try_from(count).unwrap())).is_err() {
-            break;
-        }
-        count += 1;
+    for number in 0..COUNT {
+        fs::create_dir_all(small(number).parent().unwrap()).unwrap();
+        fs::write(small(number), noise(40_000, u32::try_from(number).unwrap())).unwrap();
     }
-    assert!(count > 1000, "{count}");
-    for number in (0..count).step_by(2) {
+    mount.run("sync");
+    for number in (0..COUNT).step_by(2) {
         fs::remove_file(small(number)).unwrap();
     }
     mount.run("sync");
-    let pieces: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    let pieces: Vec<u8> = (0..2_000_000_u32).flat_map(u32::to_le_bytes).collect();
     fs::write(mount.path("mail box"), pieces).unwrap();
     // Every second sector, and later the others.
     let file = File::create(mount.path("table")).unwrap();
     for start in [0, 4096] {
-        for number in 0..2500_u64 {
+        for number in 0..1500_u64 {
             file.write_all_at(&noise(4096, 7), number * 8192 + start).unwrap();
         }
         file.sync_all().unwrap();
     }
+    let rest = File::create(mount.path("rest")).unwrap();
+    let is_written = |number: &u64| rest.write_all_at(&noise(1 << 20, 11), number << 20).is_ok();
+    assert!((0..200).take_while(is_written).count() < 200, "it is not full");
 }
 
 #[test]
 fn an_aged_volume_is_read_whole() {
     let sandbox = Sandbox::new();
-    let Some((mount, disk)) = Mount::new(&sandbox, 200 * MIB, &["-m", "single"], "noatime") else { return };
+    let Some((mount, disk)) = Mount::new(&sandbox, 120 * MIB, &["-m", "single"], "noatime") else { return };
     age(&mount);
     drop(mount);
     assert!(compare_mounted(&sandbox, &disk) > 500);
