@@ -13,7 +13,7 @@ use varve_image::{
     RelocationOptions,
 };
 
-const SECTOR_BYTES: usize = 512;
+pub(crate) const SECTOR_BYTES: usize = 512;
 const RECORD_BYTES: usize = 2 + SECTOR_BYTES;
 const DISK_BYTES: u64 = 8 << 20;
 /// At most this number of files and folders of a file system is visited.
@@ -23,10 +23,10 @@ const STEPS_MAX: usize = 200;
 const XFS_DISK_BYTES: u64 = 16 << 20;
 
 /// A disk of zeros, except for these sectors.
-struct Sectors(BTreeMap<u64, [u8; SECTOR_BYTES]>, u64);
+pub(crate) struct Sectors(pub(crate) BTreeMap<u64, [u8; SECTOR_BYTES]>, u64);
 
 impl Sectors {
-    fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         Self::of_size(bytes, DISK_BYTES)
     }
 
@@ -47,7 +47,16 @@ impl ReadAt for Sectors {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let end = offset.checked_add(into.len() as u64).filter(|end| *end <= self.1);
-        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.fill(offset, into);
+        Ok(())
+    }
+}
+
+impl Sectors {
+    /// Fills `into` with the bytes from `offset`, also beyond the end of the disk.
+    pub(crate) fn fill(&self, offset: u64, into: &mut [u8]) {
+        let end = offset + into.len() as u64;
         into.fill(0);
         let sector_bytes = SECTOR_BYTES as u64;
         for (number, content) in self.0.range(offset / sector_bytes..end.div_ceil(sector_bytes)) {
@@ -57,7 +66,6 @@ impl ReadAt for Sectors {
                 }
             }
         }
-        Ok(())
     }
 }
 
@@ -84,7 +92,7 @@ pub fn partitions_seeds() -> Vec<Vec<u8>> {
 }
 
 /// Visits everything in a file system, up to `STEPS_MAX` files and folders.
-fn wade(files: &dyn FileSystem, look_at: &mut dyn FnMut(FileId)) {
+pub(crate) fn wade(files: &dyn FileSystem, look_at: &mut dyn FnMut(FileId)) {
     let (mut seen, mut waiting) = (BTreeSet::new(), vec![files.root()]);
     while let Some(id) = waiting.pop().filter(|_| seen.len() < STEPS_MAX) {
         let Ok(status) = files.status(id) else { continue };

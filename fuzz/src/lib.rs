@@ -11,6 +11,7 @@
 //! limited time.
 
 pub mod archive;
+pub mod btrfs;
 pub mod daily;
 pub mod disk_index;
 pub mod edition;
@@ -42,7 +43,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 59] = [
+pub const TARGETS: [Target; 60] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -95,6 +96,7 @@ pub const TARGETS: [Target; 59] = [
     Target { name: "exfat", run: image::exfat, seeds: image::exfat_seeds },
     Target { name: "ntfs", run: image::ntfs, seeds: image::ntfs_seeds },
     Target { name: "xfs", run: image::xfs, seeds: image::xfs_seeds },
+    Target { name: "btrfs", run: btrfs::btrfs, seeds: btrfs::btrfs_seeds },
     Target { name: "edition_head", run: edition::edition_head, seeds: edition::edition_head_seeds },
     Target { name: "map_page", run: edition::map_page, seeds: edition::map_page_seeds },
     Target { name: "disk_profile", run: edition::disk_profile, seeds: edition::disk_profile_seeds },

@@ -112,6 +112,7 @@ exercise!(
     exfat,
     ntfs,
     xfs,
+    btrfs,
     edition_head,
     map_page,
     disk_profile,
