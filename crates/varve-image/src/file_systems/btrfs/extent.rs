@@ -18,7 +18,7 @@ use crate::bytes::fields::{u8_at, u16_at, u64_at};
 const INLINE_AT: usize = 21;
 const STORED_BYTES: usize = 53;
 /// The kernel stores at most 128 KiB as one compressed extent.
-const COMPRESSED_BYTES_MAX: u64 = 1 << 20;
+const COMPRESSED_BYTES_MAX: u64 = 128 << 10;
 
 /// A file in its subvolume, for messages.
 #[derive(Clone, Copy)]
@@ -87,7 +87,7 @@ impl FileExtent {
         let item = trees.last_up_to(&file.root, &key)?.filter(|item| item.key().is_beside(&key));
         if let Some(item) = item {
             let start = item.key().offset;
-            let extent = Self::parse(item, file, start)?;
+            let extent = Self::parse(item, file, start, trees.superblock().sector_bytes.into())?;
             if extent.end > offset {
                 return Ok(extent);
             }
@@ -100,7 +100,12 @@ impl FileExtent {
     }
 
     /// Reads an item. The end is `start` if it has no bytes.
-    pub(super) fn parse(item: Item, file: &FileOfSubvolume, start: u64) -> Result<Self, FileSystemError> {
+    fn parse(
+        item: Item,
+        file: &FileOfSubvolume,
+        start: u64,
+        sector_bytes: u64,
+    ) -> Result<Self, FileSystemError> {
         let what = || file.what(start);
         let data = item.data();
         let content_bytes = u64_at(data, 8);
@@ -129,6 +134,10 @@ impl FileExtent {
         }
         let (logical, stored_bytes) = (u64_at(data, 21), u64_at(data, 29));
         let (offset, length) = (u64_at(data, 37), u64_at(data, 45));
+        let is_aligned = |number: u64| number.is_multiple_of(sector_bytes);
+        if ![start, logical, stored_bytes, offset, length].into_iter().all(is_aligned) {
+            return Err(damaged(what(), "its extent does not consist of whole sectors"));
+        }
         let end = start.checked_add(length).ok_or_else(|| damaged(what(), "its extent has no end"))?;
         let source = match (form, logical, compression) {
             (1, 0, _) | (2, ..) => ExtentSource::Hole,
