@@ -1,8 +1,8 @@
 //! Btrfs.
 //!
 //! An input is a list of sectors, as for the other file systems. Every changed node and superblock
-//! gets a right checksum, so changes get past the checksums of metadata. Most files of the seed have
-//! no checksums of data.
+//! gets a right checksum, so changes get past the checksums of metadata. Most files of the seed
+//! have no checksums of data.
 
 use std::io;
 use std::sync::Arc;
@@ -101,8 +101,8 @@ pub fn btrfs(bytes: &[u8]) {
     drop(LeftOut::find(bytes, LeaveOut { swap: true, free: true }));
 }
 
-/// A volume with subvolumes, a snapshot, a folder in several leaves, attributes, links, and contents
-/// that are inline, stored, shared, never written, and compressed in each way.
+/// A volume with subvolumes, a snapshot, a folder in several leaves, attributes, links, and
+/// contents that are inline, stored, shared, never written, and compressed in each way.
 #[must_use]
 pub fn btrfs_seeds() -> Vec<Vec<u8>> {
     vec![include_bytes!("../disks/btrfs").to_vec()]

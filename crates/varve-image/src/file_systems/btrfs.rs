@@ -6,13 +6,12 @@
 //! ```
 //!
 //! The root folder is that of the top subvolume. All other subvolumes and snapshots are folders
-//! where they are linked, as with a mount of the top (`subvolid=5`). Subvolumes that are being deleted
-//! are not shown.
+//! where they are linked, as with a mount of the top (`subvolid=5`). Subvolumes that are being
+//! deleted are not shown.
 //!
 //! Every node is compared with its checksum and with what its parent says of it, and data with its
 //! checksums. If the device has another copy of damaged bytes, the copy is read.
 
-mod bookmarks;
 mod checksum;
 mod chunks;
 mod compression;
@@ -23,6 +22,7 @@ mod file_number;
 mod folder;
 mod inode;
 mod key;
+mod listing_marks;
 mod logical;
 mod lzo;
 mod named_item;
@@ -30,19 +30,20 @@ mod node;
 mod open_trees;
 mod subvolumes;
 mod superblock;
+mod tree_root;
 mod trees;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use self::bookmarks::Bookmarks;
-use self::contents::{Contents, FileContent};
+use self::contents::{BtrfsContent, Contents};
 use self::data_checksums::DataChecksums;
 use self::extent::FileOfSubvolume;
 use self::file_number::BtrfsFile;
 use self::folder::Folder;
 use self::inode::BtrfsInode;
-use self::key::{Key, kind, object};
+use self::key::{TreeKey, kind, object};
+use self::listing_marks::ListingMarks;
 use self::named_item::named_items;
 use self::open_trees::OpenTrees;
 use self::subvolumes::{Subvolume, Subvolumes, find_root};
@@ -58,12 +59,12 @@ pub(crate) struct Btrfs {
     trees: Trees,
     subvolumes: Subvolumes,
     contents: Contents,
-    bookmarks: Bookmarks,
+    marks: ListingMarks,
     warning: Option<String>,
 }
 
 /// An inode and its subvolume.
-struct Found {
+struct FoundInode {
     subvolume: Arc<Subvolume>,
     number: u64,
     inode: BtrfsInode,
@@ -77,14 +78,14 @@ fn unsupported(what: impl Into<String>, feature: &str) -> FileSystemError {
     FileSystemError::Unsupported { what: what.into(), feature: feature.into() }
 }
 
-impl Found {
+impl FoundInode {
     fn what(&self) -> String {
         format!("inode {} of subvolume {}", self.number, self.subvolume.id)
     }
 
-    fn content(&self) -> FileContent {
+    fn content(&self) -> BtrfsContent {
         let Subvolume { id, root, .. } = *self.subvolume;
-        FileContent {
+        BtrfsContent {
             file: FileOfSubvolume { root, subvolume: id, inode: self.number },
             size: self.inode.size,
             has_checksums: self.inode.has_checksums,
@@ -105,22 +106,22 @@ impl Btrfs {
             contents: Contents::new(DataChecksums::new(checksums)),
             trees,
             subvolumes: Subvolumes::new(),
-            bookmarks: Bookmarks::default(),
+            marks: ListingMarks::default(),
             warning,
         })
     }
 
-    fn find(&self, subvolume: u64, number: u64) -> Result<Found, FileSystemError> {
+    fn find(&self, subvolume: u64, number: u64) -> Result<FoundInode, FileSystemError> {
         let subvolume = self.subvolumes.get(&self.trees, subvolume)?;
         let what = || format!("inode {number} of subvolume {}", subvolume.id);
-        let item = self.trees.find(&subvolume.root, &Key::new(number, kind::INODE, 0))?;
+        let item = self.trees.find(&subvolume.root, &TreeKey::new(number, kind::INODE, 0))?;
         let item = item.ok_or_else(|| FileSystemError::Absent { what: what() })?;
         let inode = BtrfsInode::parse(item.data()).map_err(|problem| damaged(what(), problem))?;
-        Ok(Found { subvolume, number, inode })
+        Ok(FoundInode { subvolume, number, inode })
     }
 
     /// Returns the inode of a file that is not a stand-in, if it has this kind.
-    fn find_kind(&self, id: FileId, kind: FileKind, name: &str) -> Result<Found, FileSystemError> {
+    fn find_kind(&self, id: FileId, kind: FileKind, name: &str) -> Result<FoundInode, FileSystemError> {
         let absent = || FileSystemError::Absent { what: format!("{name} with the number {}", id.0) };
         match BtrfsFile::of(id).ok_or_else(absent)? {
             BtrfsFile::Inode { subvolume, inode } => {
@@ -168,7 +169,7 @@ impl FileSystem for Btrfs {
     }
 
     fn children(&self, folder: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
-        self.in_folder(folder, |folder| folder.visit(&self.bookmarks, first, visit))
+        self.in_folder(folder, |folder| folder.visit(&self.marks, first, visit))
     }
 
     fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
@@ -201,7 +202,7 @@ impl FileSystem for Btrfs {
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
         let Some(BtrfsFile::Inode { subvolume, inode }) = BtrfsFile::of(file) else { return Ok(Vec::new()) };
         let found = self.find(subvolume, inode)?;
-        let key = |hash| Key::new(inode, kind::XATTR, hash);
+        let key = |hash| TreeKey::new(inode, kind::XATTR, hash);
         let mut xattrs = Vec::new();
         for item in self.trees.range(&found.subvolume.root, key(0), key(u64::MAX)) {
             for entry in named_items(item?.data()) {

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::superblock::Superblock;
+use super::superblock::BtrfsSuperblock;
 use crate::bytes::fields::{array_at, u16_at, u64_at};
 
 const HEAD_BYTES: usize = 48;
@@ -20,15 +20,15 @@ const STRIPE_UNIT: u64 = 64 << 10;
 
 /// The ways in which a chunk is spread over devices, in the bits of its type.
 mod profile {
-    pub const RAID0: u64 = 1 << 3;
-    pub const RAID1: u64 = 1 << 4;
-    pub const DUP: u64 = 1 << 5;
-    pub const RAID10: u64 = 1 << 6;
-    pub const RAID5: u64 = 1 << 7;
-    pub const RAID6: u64 = 1 << 8;
-    pub const RAID1C3: u64 = 1 << 9;
-    pub const RAID1C4: u64 = 1 << 10;
-    pub const ALL: u64 = 0xff << 3;
+    pub(super) const RAID0: u64 = 1 << 3;
+    pub(super) const RAID1: u64 = 1 << 4;
+    pub(super) const DUP: u64 = 1 << 5;
+    pub(super) const RAID10: u64 = 1 << 6;
+    pub(super) const RAID5: u64 = 1 << 7;
+    pub(super) const RAID6: u64 = 1 << 8;
+    pub(super) const RAID1C3: u64 = 1 << 9;
+    pub(super) const RAID1C4: u64 = 1 << 10;
+    pub(super) const ALL: u64 = 0xff << 3;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl ChunkMap {
         &mut self,
         logical: u64,
         bytes: &[u8],
-        superblock: &Superblock,
+        superblock: &BtrfsSuperblock,
     ) -> Result<usize, &'static str> {
         let chunk = Chunk::parse(bytes, superblock)?;
         let used = HEAD_BYTES.saturating_add(chunk.stripes.len().saturating_mul(STRIPE_BYTES));
@@ -122,7 +122,7 @@ impl ChunkMap {
 }
 
 impl Chunk {
-    fn parse(bytes: &[u8], superblock: &Superblock) -> Result<Self, &'static str> {
+    fn parse(bytes: &[u8], superblock: &BtrfsSuperblock) -> Result<Self, &'static str> {
         let (length, kind) = (u64_at(bytes, 0), u64_at(bytes, 24));
         let count = usize::from(u16_at(bytes, 44));
         let list = bytes.get(HEAD_BYTES..).unwrap_or_default();

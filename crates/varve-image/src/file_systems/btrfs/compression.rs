@@ -18,8 +18,8 @@ pub(super) enum Compression {
 }
 
 impl Compression {
-    /// Decompresses up to `length` bytes. What is missing is zeros. Bytes after the end of the
-    /// compressed ones are ignored, as they fill the last sector.
+    /// Decompresses up to `length` bytes. Missing bytes are zeros. Bytes after the end of the
+    /// compressed ones are ignored: they fill the last sector.
     ///
     /// # Errors
     /// The contradiction, in words.

@@ -1,5 +1,5 @@
-//! Contents of files. Each sector is compared with its checksum, unless the file has none. If a copy
-//! is wrong or unreadable, the next one is read.
+//! Contents of files. Each sector is compared with its checksum, unless the file has none. If a
+//! copy is wrong or unreadable, the next one is read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use quick_cache::sync::Cache;
 
 use super::damaged;
 use super::data_checksums::DataChecksums;
-use super::extent::{ExtentSource, FileExtent, FileOfSubvolume, InlineContent, PackedExtent};
+use super::extent::{BtrfsExtent, ExtentSource, FileOfSubvolume, InlineContent, PackedExtent};
 use super::trees::Trees;
 use crate::FileSystemError;
 
@@ -19,7 +19,7 @@ const CACHED_EXTENTS: usize = 32;
 
 /// A file whose content is read.
 #[derive(Clone, Copy)]
-pub(super) struct FileContent {
+pub(super) struct BtrfsContent {
     pub(super) file: FileOfSubvolume,
     pub(super) size: u64,
     pub(super) has_checksums: bool,
@@ -51,7 +51,7 @@ impl Contents {
     pub(super) fn read(
         &self,
         trees: &Trees,
-        content: &FileContent,
+        content: &BtrfsContent,
         offset: u64,
         into: &mut [u8],
     ) -> Result<usize, FileSystemError> {
@@ -60,7 +60,7 @@ impl Contents {
         let (mut rest, _) = into.split_at_mut(length);
         let mut at = offset;
         while !rest.is_empty() {
-            let extent = FileExtent::at(trees, &content.file, at)?;
+            let extent = BtrfsExtent::at(trees, &content.file, at)?;
             let left = extent.end.saturating_sub(at);
             let (now, later) = rest.split_at_mut(usize::try_from(left).unwrap_or(usize::MAX).min(rest.len()));
             let inside = at.saturating_sub(extent.start);
@@ -89,7 +89,7 @@ impl Contents {
     fn read_inline(
         &self,
         trees: &Trees,
-        content: &FileContent,
+        content: &BtrfsContent,
         inline: &InlineContent,
         length: u64,
         inside: u64,
@@ -109,7 +109,7 @@ impl Contents {
     fn unpack(
         &self,
         trees: &Trees,
-        content: &FileContent,
+        content: &BtrfsContent,
         packed: &PackedExtent,
         at: u64,
     ) -> Result<Vec<u8>, FileSystemError> {
@@ -125,7 +125,7 @@ impl Contents {
     fn read_stored(
         &self,
         trees: &Trees,
-        content: &FileContent,
+        content: &BtrfsContent,
         logical: u64,
         at: u64,
         into: &mut [u8],
@@ -161,7 +161,7 @@ impl Contents {
     fn read_piece(
         &self,
         trees: &Trees,
-        content: &FileContent,
+        content: &BtrfsContent,
         piece: &Range<u64>,
         into: &mut [u8],
         what: &dyn Fn() -> String,
@@ -213,13 +213,13 @@ impl Contents {
     /// [`FileSystemError`]
     pub(super) fn next_data(
         trees: &Trees,
-        content: &FileContent,
+        content: &BtrfsContent,
         offset: u64,
     ) -> Result<Option<Range<u64>>, FileSystemError> {
         let mut found: Option<Range<u64>> = None;
         let mut at = offset;
         while at < content.size {
-            let extent = FileExtent::at(trees, &content.file, at)?;
+            let extent = BtrfsExtent::at(trees, &content.file, at)?;
             let end = extent.end.min(content.size);
             match (&mut found, matches!(extent.source, ExtentSource::Hole)) {
                 (Some(_), true) => break,

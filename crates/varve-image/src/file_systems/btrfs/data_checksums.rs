@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::key::{Key, kind, object};
-use super::trees::{TreeRoot, Trees};
+use super::key::{TreeKey, kind, object};
+use super::tree_root::TreeRoot;
+use super::trees::Trees;
 use crate::FileSystemError;
 
 /// The tree with the checksums of data.
@@ -31,7 +32,7 @@ impl DataChecksums {
         let count = number_of(range.end).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
         let mut sums = vec![None; count];
         let Some(root) = &self.root else { return Ok(sums) };
-        let key = |logical| Key::new(object::CHECKSUMS, kind::CHECKSUMS, logical);
+        let key = |logical| TreeKey::new(object::CHECKSUMS, kind::CHECKSUMS, logical);
         // The item with the first sums may begin before the range.
         let before = trees.last_up_to(root, &key(range.start))?;
         let before = before.filter(|item| item.key().is_beside(&key(0)));

@@ -9,8 +9,9 @@
 //! |     20 |     1 | 0: inline, 1: stored, 2: never written |   21 |       | content, if it is inline         |
 
 use super::compression::Compression;
-use super::key::{Key, kind};
-use super::trees::{Item, TreeRoot, Trees};
+use super::key::{TreeKey, kind};
+use super::tree_root::TreeRoot;
+use super::trees::{TreeItem, Trees};
 use super::{damaged, unsupported};
 use crate::FileSystemError;
 use crate::bytes::fields::{u8_at, u16_at, u64_at};
@@ -37,7 +38,7 @@ impl FileOfSubvolume {
 }
 
 /// A part of a file.
-pub(super) struct FileExtent {
+pub(super) struct BtrfsExtent {
     pub(super) start: u64,
     /// Greater than the start.
     pub(super) end: u64,
@@ -58,7 +59,7 @@ pub(super) enum ExtentSource {
 
 /// Content in a leaf.
 pub(super) struct InlineContent {
-    item: Item,
+    item: TreeItem,
     pub(super) compression: Option<Compression>,
 }
 
@@ -77,13 +78,13 @@ pub(super) struct PackedExtent {
     pub(super) compression: Compression,
 }
 
-impl FileExtent {
+impl BtrfsExtent {
     /// Returns the part of a file that has the byte at `offset`.
     ///
     /// # Errors
     /// [`FileSystemError`]
     pub(super) fn at(trees: &Trees, file: &FileOfSubvolume, offset: u64) -> Result<Self, FileSystemError> {
-        let key = Key::new(file.inode, kind::FILE_EXTENT, offset);
+        let key = TreeKey::new(file.inode, kind::FILE_EXTENT, offset);
         let item = trees.last_up_to(&file.root, &key)?.filter(|item| item.key().is_beside(&key));
         if let Some(item) = item {
             let start = item.key().offset;
@@ -92,8 +93,8 @@ impl FileExtent {
                 return Ok(extent);
             }
         }
-        let next = Key::new(file.inode, kind::FILE_EXTENT, offset.saturating_add(1));
-        let last = Key { offset: u64::MAX, ..key };
+        let next = TreeKey::new(file.inode, kind::FILE_EXTENT, offset.saturating_add(1));
+        let last = TreeKey { offset: u64::MAX, ..key };
         let next = trees.range(&file.root, next, last).next().transpose()?;
         let end = next.map_or(u64::MAX, |item| item.key().offset);
         Ok(Self { start: offset, end: end.max(offset.saturating_add(1)), source: ExtentSource::Hole })
@@ -101,7 +102,7 @@ impl FileExtent {
 
     /// Reads an item. The end is `start` if it has no bytes.
     fn parse(
-        item: Item,
+        item: TreeItem,
         file: &FileOfSubvolume,
         start: u64,
         sector_bytes: u64,

@@ -9,8 +9,8 @@
 //! |           3 |                    33 | 20                             |
 //! |           4 |                    26 | 27: the subvolume of a stand-in |
 //!
-//! The first form that fits is used. The top subvolume counts as 0, so its files have the numbers of
-//! their inodes.
+//! The first form that fits is used. The top subvolume counts as 0, so its files have the numbers
+//! of their inodes.
 
 use super::key::object::TOP_SUBVOLUME;
 use crate::{FileId, FileSystemError};

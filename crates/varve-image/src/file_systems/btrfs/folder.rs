@@ -1,11 +1,11 @@
 //! Folders. Each entry is in the tree twice: under its position, for listing, and under the hash of
 //! its name, for looking it up.
 
-use super::bookmarks::{Bookmark, Bookmarks};
 use super::damaged;
 use super::file_number::BtrfsFile;
 use super::key::object::TOP_SUBVOLUME;
-use super::key::{Key, kind};
+use super::key::{TreeKey, kind};
+use super::listing_marks::{ListingMark, ListingMarks};
 use super::named_item::{NamedItem, name_hash, named_items};
 use super::subvolumes::{Subvolume, Subvolumes};
 use super::trees::Trees;
@@ -57,16 +57,16 @@ impl Folder<'_> {
     /// skipped. The first problem is returned at the end, also if it lies before `first`.
     pub(super) fn visit(
         &self,
-        bookmarks: &Bookmarks,
+        marks: &ListingMarks,
         first: u64,
         visit: &mut OnChild<'_>,
     ) -> Result<(), FileSystemError> {
-        let mark = bookmarks.find(self.id, first);
+        let mark = marks.find(self.id, first);
         let mut next = mark.as_ref().map_or(0, |mark| mark.children_before);
         let index = mark.as_ref().map_or(0, |mark| mark.index);
         let mut lost = mark.and_then(|mark| mark.lost);
         let mut problem = lost.clone().map(|(what, problem)| FileSystemError::Damaged { what, problem });
-        let key = |index| Key::new(self.inode, kind::NAME_BY_INDEX, index);
+        let key = |index| TreeKey::new(self.inode, kind::NAME_BY_INDEX, index);
         for item in self.trees.range(&self.subvolume.root, key(index), key(u64::MAX)) {
             let child = item.and_then(|item| {
                 let entry = named_items(item.data()).next();
@@ -86,7 +86,7 @@ impl Folder<'_> {
             next = next.saturating_add(1);
             if now >= first && visit(child).is_break() {
                 let Some(index) = index.checked_add(1) else { break };
-                bookmarks.keep(Bookmark { folder: self.id, children_before: next, index, lost });
+                marks.keep(ListingMark { folder: self.id, children_before: next, index, lost });
                 break;
             }
         }
@@ -95,7 +95,7 @@ impl Folder<'_> {
 
     /// Looks up a name.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
-        let key = Key::new(self.inode, kind::NAME_BY_HASH, name_hash(name));
+        let key = TreeKey::new(self.inode, kind::NAME_BY_HASH, name_hash(name));
         if let Some(item) = self.trees.find(&self.subvolume.root, &key)? {
             for entry in named_items(item.data()) {
                 let entry = entry.map_err(|problem| damaged(self.what(), problem))?;
@@ -108,7 +108,7 @@ impl Folder<'_> {
             return Ok(None);
         }
         // An escaped name.
-        find_child(name, |visit| self.visit(&Bookmarks::default(), 0, &mut |child| visit(child)))
+        find_child(name, |visit| self.visit(&ListingMarks::default(), 0, &mut |child| visit(child)))
     }
 
     fn child_of(&self, entry: &NamedItem<'_>) -> Result<FolderChild, FileSystemError> {

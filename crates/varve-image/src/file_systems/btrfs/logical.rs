@@ -26,8 +26,8 @@ impl LogicalBytes {
         self.chunks.locate(logical).map_or(1, |copies| copies.places.len())
     }
 
-    /// Fills `into` with the bytes from `logical` on: from the copy of this number, or from the last
-    /// one if there are fewer.
+    /// Fills `into` with the bytes from `logical` on: from the copy of this number, or from the
+    /// last one if there are fewer.
     ///
     /// # Errors
     /// [`FileSystemError`]; `what` names the bytes.

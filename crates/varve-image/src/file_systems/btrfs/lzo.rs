@@ -54,7 +54,7 @@ enum Before {
 }
 
 /// Reads instructions, and writes what they mean.
-struct Segment<'a> {
+struct LzoSegment<'a> {
     rest: &'a [u8],
     into: &'a mut [u8],
     filled: usize,
@@ -62,7 +62,7 @@ struct Segment<'a> {
 
 /// Decompresses one segment, and returns its length.
 fn decompress_segment(bytes: &[u8], into: &mut [u8]) -> Option<usize> {
-    let mut segment = Segment { rest: bytes, into, filled: 0 };
+    let mut segment = LzoSegment { rest: bytes, into, filled: 0 };
     let mut before = Before::None;
     // The first byte may be a run of literals without the usual minimum.
     if let Some(count) = bytes.first()?.checked_sub(17).filter(|count| *count > 0) {
@@ -112,7 +112,7 @@ fn decompress_segment(bytes: &[u8], into: &mut [u8]) -> Option<usize> {
     }
 }
 
-impl Segment<'_> {
+impl LzoSegment<'_> {
     fn byte(&mut self) -> Option<u8> {
         let (byte, rest) = self.rest.split_first()?;
         self.rest = rest;

@@ -1,6 +1,6 @@
 //! Items with a name: entries of folders, and extended attributes.
 //!
-//! | offset | bytes | field                                                  |
+//! | offset | bytes | of a name                                              |
 //! |-------:|------:|---------------------------------------------------------|
 //! |      0 |    17 | key of the inode or of the subvolume                   |
 //! |     25 |     2 | bytes of the data, which only attributes have          |
@@ -10,7 +10,7 @@
 //!
 //! An item under a hash has one of these after the other, if several names have the same hash.
 
-use super::key::Key;
+use super::key::TreeKey;
 use crate::bytes::fields::{u8_at, u16_at};
 use crate::disks::crc::crc32c_from;
 
@@ -20,7 +20,7 @@ const HASH_SEED: u32 = !1;
 
 /// A name, with its value or its target.
 pub(super) struct NamedItem<'a> {
-    pub(super) target: Key,
+    pub(super) target: TreeKey,
     pub(super) kind: u8,
     pub(super) name: &'a [u8],
     pub(super) data: &'a [u8],
@@ -45,6 +45,6 @@ pub(super) fn named_items(mut rest: &[u8]) -> impl Iterator<Item = Result<NamedI
             return Some(Err("a name is empty or cut off"));
         };
         rest = bytes.get(data_end..).unwrap_or_default();
-        Some(Ok(NamedItem { target: Key::parse(bytes), kind: u8_at(bytes, 29), name, data }))
+        Some(Ok(NamedItem { target: TreeKey::parse(bytes), kind: u8_at(bytes, 29), name, data }))
     })
 }

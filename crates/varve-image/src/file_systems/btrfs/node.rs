@@ -13,8 +13,8 @@
 use std::ops::Range;
 
 use super::checksum::CHECKSUM_ROOM;
-use super::key::{KEY_BYTES, Key};
-use super::superblock::Superblock;
+use super::key::{KEY_BYTES, TreeKey};
+use super::superblock::BtrfsSuperblock;
 use crate::bytes::fields::{array_at, u8_at, u32_at, u64_at};
 
 const HEAD_BYTES: usize = 101;
@@ -28,22 +28,26 @@ pub(super) struct NodePointer {
     pub(super) level: u8,
     pub(super) generation: u64,
     /// `None` for the root of a tree.
-    pub(super) first_key: Option<Key>,
+    pub(super) first_key: Option<TreeKey>,
 }
 
 /// A checked node: its keys ascend, and its items lie inside it.
-pub(super) struct Node {
+pub(super) struct TreeNode {
     bytes: Vec<u8>,
     count: usize,
     level: u8,
 }
 
-impl Node {
+impl TreeNode {
     /// Checks the bytes of a node.
     ///
     /// # Errors
     /// The contradiction, in words.
-    pub(super) fn parse(bytes: Vec<u8>, logical: u64, superblock: &Superblock) -> Result<Self, &'static str> {
+    pub(super) fn parse(
+        bytes: Vec<u8>,
+        logical: u64,
+        superblock: &BtrfsSuperblock,
+    ) -> Result<Self, &'static str> {
         let checked = bytes.get(CHECKSUM_ROOM..).unwrap_or_default();
         if !superblock.checksum.is_of(&bytes, checked) {
             return Err("it does not match its checksum");
@@ -108,12 +112,12 @@ impl Node {
         self.bytes.get(start..start.saturating_add(entry_bytes)).unwrap_or_default()
     }
 
-    pub(super) fn key(&self, slot: usize) -> Key {
-        Key::parse(self.entry(slot))
+    pub(super) fn key(&self, slot: usize) -> TreeKey {
+        TreeKey::parse(self.entry(slot))
     }
 
     /// Returns the number of entries with a key that is not greater.
-    pub(super) fn count_up_to(&self, key: &Key) -> usize {
+    pub(super) fn count_up_to(&self, key: &TreeKey) -> usize {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low.midpoint(high);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::chunks::ChunkMap;
 use super::damaged;
-use super::key::{KEY_BYTES, Key, kind, object};
+use super::key::{KEY_BYTES, TreeKey, kind, object};
 use super::logical::LogicalBytes;
-use super::superblock::Superblock;
+use super::superblock::BtrfsSuperblock;
 use super::trees::Trees;
 use crate::FileSystemError;
 use crate::bytes::fields::array_at;
@@ -37,7 +37,7 @@ fn uuid_text(uuid: [u8; 16]) -> String {
 
 impl OpenTrees {
     pub(super) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
-        let superblock = Superblock::read(&volume)?;
+        let superblock = BtrfsSuperblock::read(&volume)?;
         let first = LogicalBytes::new(Arc::clone(&volume), first_chunks(&superblock)?, BTreeMap::new());
         let trees = Trees::new(first, superblock.clone());
         let mut warnings = Vec::new();
@@ -45,7 +45,7 @@ impl OpenTrees {
             warnings.push("the first superblock is damaged, and a copy of it was used".to_owned());
         }
         let mut chunks = first_chunks(&superblock)?;
-        let key = |offset| Key::new(object::FIRST_FREE, kind::CHUNK, offset);
+        let key = |offset| TreeKey::new(object::FIRST_FREE, kind::CHUNK, offset);
         for item in trees.range(&superblock.chunk_root, key(0), key(u64::MAX)) {
             let added = item.and_then(|item| {
                 let logical = item.key().offset;
@@ -65,7 +65,7 @@ impl OpenTrees {
             }
         }
         let mut devices = BTreeMap::new();
-        let key = |offset| Key::new(object::DEVICES, kind::DEVICE, offset);
+        let key = |offset| TreeKey::new(object::DEVICES, kind::DEVICE, offset);
         for item in trees.range(&superblock.chunk_root, key(0), key(u64::MAX)).flatten() {
             if item.key().offset != superblock.device {
                 devices.insert(item.key().offset, uuid_text(array_at(item.data(), DEVICE_UUID_AT)));
@@ -92,12 +92,12 @@ impl OpenTrees {
 }
 
 /// Reads the list of chunks in the superblock.
-fn first_chunks(superblock: &Superblock) -> Result<ChunkMap, FileSystemError> {
+fn first_chunks(superblock: &BtrfsSuperblock) -> Result<ChunkMap, FileSystemError> {
     let wrong = |problem: &str| damaged("list of chunks in the superblock", problem);
     let mut chunks = ChunkMap::default();
     let mut rest = superblock.first_chunks.as_slice();
     while let Some((key, after)) = rest.split_at_checked(KEY_BYTES) {
-        let key = Key::parse(key);
+        let key = TreeKey::parse(key);
         if key.kind != kind::CHUNK {
             return Err(wrong("it has another item"));
         }

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 
 use super::damaged;
-use super::key::{Key, kind};
-use super::trees::{TreeRoot, Trees};
+use super::key::{TreeKey, kind};
+use super::tree_root::TreeRoot;
+use super::trees::Trees;
 use crate::FileSystemError;
 use crate::bytes::fields::{u8_at, u16_at, u32_at, u64_at};
 
@@ -51,7 +52,7 @@ pub(super) struct Subvolumes {
 /// # Errors
 /// [`FileSystemError`]
 pub(super) fn find_root(trees: &Trees, id: u64) -> Result<Option<(TreeRoot, u64)>, FileSystemError> {
-    let last = Key::new(id, kind::ROOT, u64::MAX);
+    let last = TreeKey::new(id, kind::ROOT, u64::MAX);
     let item = trees.last_up_to(&trees.superblock().root, &last)?;
     let Some(item) = item.filter(|item| item.key().is_beside(&last)) else { return Ok(None) };
     let data = item.data();
@@ -86,7 +87,7 @@ impl Subvolumes {
     /// # Errors
     /// [`FileSystemError`]
     pub(super) fn place(trees: &Trees, id: u64) -> Result<Option<SubvolumePlace>, FileSystemError> {
-        let key = |parent| Key::new(id, kind::ROOT_PARENT, parent);
+        let key = |parent| TreeKey::new(id, kind::ROOT_PARENT, parent);
         let mut range = trees.range(&trees.superblock().root, key(0), key(u64::MAX));
         let Some(item) = range.next().transpose()? else { return Ok(None) };
         let data = item.data();

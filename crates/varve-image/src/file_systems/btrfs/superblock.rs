@@ -20,7 +20,7 @@
 
 use super::checksum::{CHECKSUM_ROOM, ChecksumKind};
 use super::damaged;
-use super::trees::TreeRoot;
+use super::tree_root::TreeRoot;
 use crate::FileSystemError;
 use crate::bytes::fields::{array_at, has_at, u8_at, u16_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
@@ -37,19 +37,19 @@ const IS_BEING_CHANGED: u64 = 0x1f << 36;
 
 /// Features that change what a reader must do.
 mod feature {
-    pub const METADATA_UUID: u64 = 1 << 10;
-    pub const ZONED: u64 = 1 << 12;
-    pub const EXTENT_TREE_V2: u64 = 1 << 13;
-    pub const STRIPE_TREE: u64 = 1 << 14;
+    pub(super) const METADATA_UUID: u64 = 1 << 10;
+    pub(super) const ZONED: u64 = 1 << 12;
+    pub(super) const EXTENT_TREE_V2: u64 = 1 << 13;
+    pub(super) const STRIPE_TREE: u64 = 1 << 14;
     /// Mixed back references, a default subvolume, mixed block groups, LZO, zstd, large metadata,
-    /// extended inode references, RAID 5 and 6, skinny metadata, no holes, RAID1 with 3 and 4 copies, and
-    /// simple quotas. They change nothing for a reader, or are visible in the items themselves.
-    pub const HARMLESS: u64 = 0x3ff | 1 << 11 | 1 << 16;
+    /// extended inode references, RAID 5 and 6, skinny metadata, no holes, RAID1 with 3 and 4
+    /// copies, and simple quotas. They change nothing for a reader, or are visible in the items.
+    pub(super) const HARMLESS: u64 = 0x3ff | 1 << 11 | 1 << 16;
 }
 
 /// The facts of a valid superblock.
 #[derive(Debug, Clone)]
-pub(super) struct Superblock {
+pub(super) struct BtrfsSuperblock {
     pub(super) generation: u64,
     pub(super) checksum: ChecksumKind,
     pub(super) sector_bytes: u32,
@@ -69,7 +69,7 @@ pub(super) struct Superblock {
     pub(super) is_copy: bool,
 }
 
-impl Superblock {
+impl BtrfsSuperblock {
     /// Reads the newest valid superblock. Copies with another UUID are remains of an earlier file
     /// system.
     ///

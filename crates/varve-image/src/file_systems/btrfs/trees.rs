@@ -8,10 +8,11 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::damaged;
-use super::key::Key;
+use super::key::TreeKey;
 use super::logical::LogicalBytes;
-use super::node::{Node, NodePointer};
-use super::superblock::Superblock;
+use super::node::{NodePointer, TreeNode};
+use super::superblock::BtrfsSuperblock;
+use super::tree_root::TreeRoot;
 use crate::FileSystemError;
 
 /// The highest level of a root.
@@ -19,23 +20,15 @@ const LEVEL_MAX: u8 = 7;
 /// The capacity of the cache of nodes.
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// The place of a tree's root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TreeRoot {
-    pub(super) logical: u64,
-    pub(super) level: u8,
-    pub(super) generation: u64,
-}
-
 /// An item in a leaf.
 #[derive(Clone)]
-pub(super) struct Item {
-    leaf: Arc<Node>,
+pub(super) struct TreeItem {
+    leaf: Arc<TreeNode>,
     slot: usize,
 }
 
-impl Item {
-    pub(super) fn key(&self) -> Key {
+impl TreeItem {
+    pub(super) fn key(&self) -> TreeKey {
         self.leaf.key(self.slot)
     }
 
@@ -47,8 +40,8 @@ impl Item {
 #[derive(Clone)]
 struct OneEach;
 
-impl Weighter<u64, Arc<Node>> for OneEach {
-    fn weight(&self, _: &u64, _: &Arc<Node>) -> u64 {
+impl Weighter<u64, Arc<TreeNode>> for OneEach {
+    fn weight(&self, _: &u64, _: &Arc<TreeNode>) -> u64 {
         1
     }
 }
@@ -56,12 +49,12 @@ impl Weighter<u64, Arc<Node>> for OneEach {
 /// Reads the nodes of all trees, and caches the newest.
 pub(super) struct Trees {
     bytes: LogicalBytes,
-    superblock: Superblock,
-    nodes: Cache<u64, Arc<Node>, OneEach>,
+    superblock: BtrfsSuperblock,
+    nodes: Cache<u64, Arc<TreeNode>, OneEach>,
 }
 
 impl Trees {
-    pub(super) fn new(bytes: LogicalBytes, superblock: Superblock) -> Self {
+    pub(super) fn new(bytes: LogicalBytes, superblock: BtrfsSuperblock) -> Self {
         let count = CACHE_BYTES.checked_div(u64::from(superblock.node_bytes)).unwrap_or(1);
         let capacity = usize::try_from(count).unwrap_or(1);
         Self { bytes, superblock, nodes: Cache::with_weighter(capacity, count, OneEach) }
@@ -71,11 +64,11 @@ impl Trees {
         &self.bytes
     }
 
-    pub(super) fn superblock(&self) -> &Superblock {
+    pub(super) fn superblock(&self) -> &BtrfsSuperblock {
         &self.superblock
     }
 
-    fn node(&self, pointer: &NodePointer) -> Result<Arc<Node>, FileSystemError> {
+    fn node(&self, pointer: &NodePointer) -> Result<Arc<TreeNode>, FileSystemError> {
         let logical = pointer.logical;
         if let Some(node) = self.nodes.get(&logical)
             && node.check(pointer).is_ok()
@@ -88,7 +81,7 @@ impl Trees {
             let node_bytes = usize::try_from(self.superblock.node_bytes).unwrap_or(0);
             let mut bytes = vec![0; node_bytes];
             let parsed = self.bytes.read(logical, &mut bytes, copy, &what).and_then(|()| {
-                let node = Node::parse(bytes, logical, &self.superblock);
+                let node = TreeNode::parse(bytes, logical, &self.superblock);
                 let checked = node.and_then(|node| node.check(pointer).map(|()| node));
                 checked.map_err(|problem| damaged(what(), problem))
             });
@@ -104,7 +97,7 @@ impl Trees {
         Err(first_problem.unwrap_or_else(|| damaged(what(), "it has no copy")))
     }
 
-    fn root(&self, root: &TreeRoot) -> Result<Arc<Node>, FileSystemError> {
+    fn root(&self, root: &TreeRoot) -> Result<Arc<TreeNode>, FileSystemError> {
         let TreeRoot { logical, level, generation } = *root;
         if level > LEVEL_MAX {
             let what = format!("root of the tree at the address {logical}");
@@ -117,12 +110,16 @@ impl Trees {
     ///
     /// # Errors
     /// [`FileSystemError`] if a node on the way cannot be read.
-    pub(super) fn last_up_to(&self, root: &TreeRoot, key: &Key) -> Result<Option<Item>, FileSystemError> {
+    pub(super) fn last_up_to(
+        &self,
+        root: &TreeRoot,
+        key: &TreeKey,
+    ) -> Result<Option<TreeItem>, FileSystemError> {
         let mut node = self.root(root)?;
         loop {
             let Some(slot) = node.count_up_to(key).checked_sub(1) else { return Ok(None) };
             if node.is_leaf() {
-                return Ok(Some(Item { leaf: node, slot }));
+                return Ok(Some(TreeItem { leaf: node, slot }));
             }
             node = self.node(&node.below(slot))?;
         }
@@ -132,13 +129,13 @@ impl Trees {
     ///
     /// # Errors
     /// [`FileSystemError`] if a node on the way cannot be read.
-    pub(super) fn find(&self, root: &TreeRoot, key: &Key) -> Result<Option<Item>, FileSystemError> {
+    pub(super) fn find(&self, root: &TreeRoot, key: &TreeKey) -> Result<Option<TreeItem>, FileSystemError> {
         Ok(self.last_up_to(root, key)?.filter(|item| item.key() == *key))
     }
 
     /// Iterates over the items from `first` to `last`. After an error, the items behind the
     /// unreadable node follow.
-    pub(super) fn range(&self, root: &TreeRoot, first: Key, last: Key) -> TreeRange<'_> {
+    pub(super) fn range(&self, root: &TreeRoot, first: TreeKey, last: TreeKey) -> TreeRange<'_> {
         TreeRange { trees: self, start: Some(*root), path: Vec::new(), first, last }
     }
 }
@@ -149,13 +146,13 @@ pub(super) struct TreeRange<'a> {
     /// The root, until the walk has begun.
     start: Option<TreeRoot>,
     /// Nodes from the root down, each with its next slot.
-    path: Vec<(Arc<Node>, usize)>,
-    first: Key,
-    last: Key,
+    path: Vec<(Arc<TreeNode>, usize)>,
+    first: TreeKey,
+    last: TreeKey,
 }
 
 impl TreeRange<'_> {
-    fn enter(&mut self, node: Arc<Node>) {
+    fn enter(&mut self, node: Arc<TreeNode>) {
         let up_to = node.count_up_to(&self.first);
         let before = up_to.saturating_sub(1);
         // An inner node whose first key is smaller may have the first item below it.
@@ -165,7 +162,7 @@ impl TreeRange<'_> {
 }
 
 impl Iterator for TreeRange<'_> {
-    type Item = Result<Item, FileSystemError>;
+    type Item = Result<TreeItem, FileSystemError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(root) = self.start.take() {
@@ -187,7 +184,7 @@ impl Iterator for TreeRange<'_> {
                 return None;
             }
             if node.is_leaf() {
-                return Some(Ok(Item { leaf: Arc::clone(node), slot: now }));
+                return Some(Ok(TreeItem { leaf: Arc::clone(node), slot: now }));
             }
             let pointer = node.below(now);
             match self.trees.node(&pointer) {

@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 use crate::FileId;
 
 /// At most this many readers of large folders are served well.
-const BOOKMARKS_MAX: usize = 64;
+const MARKS_MAX: usize = 64;
 
 /// A position in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Bookmark {
+pub(super) struct ListingMark {
     pub(super) folder: FileId,
     pub(super) children_before: u64,
     /// The place in the folder's own order.
@@ -21,20 +21,20 @@ pub(super) struct Bookmark {
 
 /// The newest come first.
 #[derive(Default)]
-pub(super) struct Bookmarks(Mutex<Vec<Bookmark>>);
+pub(super) struct ListingMarks(Mutex<Vec<ListingMark>>);
 
-impl Bookmarks {
-    /// Returns the nearest bookmark at or before a child.
-    pub(super) fn find(&self, folder: FileId, child: u64) -> Option<Bookmark> {
+impl ListingMarks {
+    /// Returns the nearest mark at or before a child.
+    pub(super) fn find(&self, folder: FileId, child: u64) -> Option<ListingMark> {
         let marks = self.0.lock();
-        let before = |mark: &&Bookmark| mark.folder == folder && mark.children_before <= child;
+        let before = |mark: &&ListingMark| mark.folder == folder && mark.children_before <= child;
         marks.iter().filter(before).max_by_key(|mark| mark.children_before).cloned()
     }
 
-    pub(super) fn keep(&self, mark: Bookmark) {
+    pub(super) fn keep(&self, mark: ListingMark) {
         let mut marks = self.0.lock();
         marks.retain(|known| *known != mark);
         marks.insert(0, mark);
-        marks.truncate(BOOKMARKS_MAX);
+        marks.truncate(MARKS_MAX);
     }
 }
