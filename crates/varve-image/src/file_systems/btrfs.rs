@@ -23,6 +23,7 @@ mod folder;
 mod inode;
 mod key;
 mod listing_marks;
+mod log;
 mod logical;
 mod lzo;
 mod named_item;

@@ -42,6 +42,8 @@ pub(super) mod object {
     pub const TOP_SUBVOLUME: u64 = 5;
     /// The tree with the checksums of data.
     pub const CHECKSUM_TREE: u64 = 7;
+    /// The roots of logs.
+    pub const LOGS: u64 = 6_u64.wrapping_neg();
     /// The first number of an inode, of a subvolume other than the top, and of the chunks.
     pub const FIRST_FREE: u64 = 256;
     /// The object of all checksums of data.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::chunks::ChunkMap;
 use super::damaged;
 use super::key::{KEY_BYTES, TreeKey, kind, object};
+use super::log;
 use super::logical::LogicalBytes;
 use super::superblock::BtrfsSuperblock;
 use super::trees::Trees;
@@ -79,15 +80,11 @@ impl OpenTrees {
                 names.join(", ")
             ));
         }
-        if superblock.has_log {
-            warnings.push(
-                "it was in use: files that fsync wrote after the last commit are shown as they were before it"
-                    .to_owned(),
-            );
-        }
         let bytes = LogicalBytes::new(volume, chunks, devices);
+        let trees = Trees::new(bytes, superblock);
+        warnings.extend(log::warning(&trees));
         let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
-        Ok(Self { trees: Trees::new(bytes, superblock), warning })
+        Ok(Self { trees, warning })
     }
 }
 

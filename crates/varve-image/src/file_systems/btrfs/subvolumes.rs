@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 use super::damaged;
 use super::key::{TreeKey, kind};
 use super::tree_root::TreeRoot;
-use super::trees::Trees;
+use super::trees::{TreeItem, Trees};
 use crate::FileSystemError;
 use crate::bytes::fields::{u8_at, u16_at, u32_at, u64_at};
 
@@ -55,13 +55,22 @@ pub(super) fn find_root(trees: &Trees, id: u64) -> Result<Option<(TreeRoot, u64)
     let last = TreeKey::new(id, kind::ROOT, u64::MAX);
     let item = trees.last_up_to(&trees.superblock().root, &last)?;
     let Some(item) = item.filter(|item| item.key().is_beside(&last)) else { return Ok(None) };
+    let found = root_of(&item, id)?;
+    Ok((u32_at(item.data(), 216) > 0).then_some(found))
+}
+
+/// Reads the item of a root, and returns the root and the inode of its root folder.
+///
+/// # Errors
+/// [`FileSystemError`] if the item is too short.
+pub(super) fn root_of(item: &TreeItem, id: u64) -> Result<(TreeRoot, u64), FileSystemError> {
     let data = item.data();
     if data.len() < ROOT_BYTES {
         return Err(damaged(format!("root of tree {id}"), "it is too short"));
     }
     let root =
         TreeRoot { generation: u64_at(data, 160), logical: u64_at(data, 176), level: u8_at(data, 238) };
-    Ok((u32_at(data, 216) > 0).then(|| (root, u64_at(data, 168))))
+    Ok((root, u64_at(data, 168)))
 }
 
 impl Subvolumes {

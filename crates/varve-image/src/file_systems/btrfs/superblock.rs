@@ -56,8 +56,8 @@ pub(super) struct BtrfsSuperblock {
     pub(super) node_bytes: u32,
     pub(super) chunk_root: TreeRoot,
     pub(super) root: TreeRoot,
-    /// True if files were changed by `fsync` since the last commit.
-    pub(super) has_log: bool,
+    /// The tree of logs: of the changes that `fsync` wrote after the last commit.
+    pub(super) log_root: Option<TreeRoot>,
     pub(super) uuid: [u8; 16],
     /// The UUID in the headers of nodes.
     pub(super) metadata_uuid: [u8; 16],
@@ -153,6 +153,11 @@ impl BtrfsSuperblock {
         let first_end = FIRST_CHUNKS_AT.saturating_add(first_bytes);
         let generation = u64_at(bytes, 72);
         let uuid = array_at(bytes, 32);
+        let log_root = TreeRoot {
+            logical: u64_at(bytes, 96),
+            level: u8_at(bytes, 200),
+            generation: generation.wrapping_add(1),
+        };
         let has_metadata_uuid = features & feature::METADATA_UUID != 0;
         Ok(Self {
             generation,
@@ -165,7 +170,7 @@ impl BtrfsSuperblock {
                 generation: u64_at(bytes, 164),
             },
             root: TreeRoot { logical: u64_at(bytes, 80), level: u8_at(bytes, 198), generation },
-            has_log: u64_at(bytes, 96) != 0,
+            log_root: Some(log_root).filter(|root| root.logical != 0),
             uuid,
             metadata_uuid: if has_metadata_uuid { array_at(bytes, 571) } else { uuid },
             device: u64_at(bytes, 201),

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::damaged;
@@ -37,27 +36,18 @@ impl TreeItem {
     }
 }
 
-#[derive(Clone)]
-struct OneEach;
-
-impl Weighter<u64, Arc<TreeNode>> for OneEach {
-    fn weight(&self, _: &u64, _: &Arc<TreeNode>) -> u64 {
-        1
-    }
-}
-
 /// Reads the nodes of all trees, and caches the newest.
 pub(super) struct Trees {
     bytes: LogicalBytes,
     superblock: BtrfsSuperblock,
-    nodes: Cache<u64, Arc<TreeNode>, OneEach>,
+    nodes: Cache<u64, Arc<TreeNode>>,
 }
 
 impl Trees {
     pub(super) fn new(bytes: LogicalBytes, superblock: BtrfsSuperblock) -> Self {
         let count = CACHE_BYTES.checked_div(u64::from(superblock.node_bytes)).unwrap_or(1);
-        let capacity = usize::try_from(count).unwrap_or(1);
-        Self { bytes, superblock, nodes: Cache::with_weighter(capacity, count, OneEach) }
+        let nodes = Cache::new(usize::try_from(count).unwrap_or(1));
+        Self { bytes, superblock, nodes }
     }
 
     pub(super) fn bytes(&self) -> &LogicalBytes {
