@@ -74,7 +74,8 @@ impl BtrfsSuperblock {
     /// system.
     ///
     /// # Errors
-    /// [`FileSystemError`] of the first superblock, if no copy is valid either.
+    /// [`FileSystemError`] of the first superblock, if no copy is valid either, or if it needs a
+    /// feature that is not supported.
     pub(super) fn read(volume: &dyn ReadAt) -> Result<Self, FileSystemError> {
         let [first, copies @ ..] = PLACES.map(|place| Self::read_at(volume, place));
         let valid = copies.into_iter().flatten();
@@ -86,6 +87,8 @@ impl BtrfsSuperblock {
                 });
                 own.max_by_key(|copy| copy.generation).unwrap_or(first)
             }
+            // It is intact, and a copy may be older than the feature.
+            Err(error @ FileSystemError::Unsupported { .. }) => return Err(error),
             Err(error) => {
                 let newest = valid.max_by_key(|copy| copy.generation).ok_or(error)?;
                 Self { is_copy: true, ..newest }
