@@ -48,8 +48,8 @@ pub(crate) struct XfsFiles {
     superblock: XfsSuperblock,
     blocks: MetadataCache,
     bookmarks: Bookmarks,
-    /// True if it was unmounted, so that everything is in its place.
-    was_unmounted: bool,
+    /// The position in the log of its unmount; `None` if it was in use.
+    unmounted_at: Option<u64>,
     /// The reason why files may differ from those that a mount shows.
     recovery_problem: Option<String>,
 }
@@ -70,22 +70,22 @@ impl XfsFiles {
         let found = replay::replay(&volume, &superblock);
         let found = found.and_then(|found| Ok((read_superblock(&found.volume)?, found)));
         match found {
-            Ok((superblock, XfsReplay { volume, is_clean, problem })) => {
-                Ok(Self::of(volume, superblock, is_clean, problem))
+            Ok((superblock, XfsReplay { volume, unmounted_at, problem })) => {
+                Ok(Self::of(volume, superblock, unmounted_at, problem))
             }
-            Err(error) => Ok(Self::of(volume, superblock, false, Some(error.to_string()))),
+            Err(error) => Ok(Self::of(volume, superblock, None, Some(error.to_string()))),
         }
     }
 
     fn of(
         volume: Arc<dyn ReadAt>,
         superblock: XfsSuperblock,
-        was_unmounted: bool,
+        unmounted_at: Option<u64>,
         recovery_problem: Option<String>,
     ) -> Self {
         let blocks = MetadataCache::new(Arc::clone(&volume), superblock.block_bytes);
         let bookmarks = Bookmarks::default();
-        Self { volume, superblock, blocks, bookmarks, was_unmounted, recovery_problem }
+        Self { volume, superblock, blocks, bookmarks, unmounted_at, recovery_problem }
     }
 
     /// Reads the block at a position, counted from the beginning of the volume.

@@ -21,7 +21,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::seal::XfsBlockKind;
+use super::seal::{XfsBlockKind, XfsSeal};
 use super::{XfsFiles, damaged};
 use crate::FileSystemError;
 use crate::bytes::fields::{be16_at, be32_at};
@@ -88,6 +88,7 @@ impl XfsFiles {
         let bytes = bytes.get(inside..inside.saturating_add(length)).unwrap_or_default().to_vec();
         let place = position.saturating_mul(block_bytes).saturating_add(inside as u64);
         self.check_block(&bytes, place, std::slice::from_ref(kind), || what(group))?;
+        self.check_age(group, &bytes)?;
         let is_own = match sector {
             1 | 2 => be32_at(&bytes, 8) == group && be32_at(&bytes, 12) == superblock.blocks_of_group(group),
             _ => true,
@@ -155,7 +156,20 @@ impl XfsFiles {
         if !exists {
             return Err(damaged(what(group), &format!("{} lies outside of it", kind.block.name)));
         }
-        self.sealed_block(number, &kind.block, || what(group))
+        let bytes = self.sealed_block(number, &kind.block, || what(group))?;
+        self.check_age(group, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// Checks that a block has no change after the unmount: the parts of a disk may have been read
+    /// at different times.
+    fn check_age(&self, group: u32, block: &[u8]) -> Result<(), FileSystemError> {
+        let change = XfsSeal::of(block).map_or(0, |seal| seal.change(block));
+        let is_known = self.superblock.has_checksums && change != u64::MAX;
+        if is_known && self.unmounted_at.is_some_and(|position| change > position) {
+            return Err(damaged(what(group), "it has changes that are newer than the log"));
+        }
+        Ok(())
     }
 
     /// Reads everything that a group knows of its blocks, and checks that it agrees.

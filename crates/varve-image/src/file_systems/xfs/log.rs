@@ -124,8 +124,9 @@ impl<'a> Iterator for XfsLogOperations<'a> {
 
 /// The state of a log.
 pub(super) enum XfsLogState {
-    /// The volume was unmounted: everything is in its place.
-    Clean,
+    /// The volume was unmounted: everything is in its place, and no change is newer than this
+    /// position.
+    Clean(u64),
     /// The records between these two, and both, may have to be replayed.
     Records(XfsLogSpan),
 }
@@ -220,7 +221,7 @@ impl<'a> XfsLog<'a> {
             left = left.saturating_sub(1);
             let Ok(last) = self.record(head, None) else { continue };
             if last.is_unmount() {
-                return Ok(XfsLogState::Clean);
+                return Ok(XfsLogState::Clean(last.position()));
             }
             let span = XfsLogSpan { first: last.tail, last: last.place };
             if span.first.block >= self.blocks || self.age(&span).is_none() {
@@ -242,7 +243,7 @@ impl<'a> XfsLog<'a> {
         }
         if self.cycle_at(0)? == 0 {
             // It was never written.
-            return Ok(XfsLogState::Clean);
+            return Ok(XfsLogState::Clean(0));
         }
         Err(wrong("it has no record at its end"))
     }

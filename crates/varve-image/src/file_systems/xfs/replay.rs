@@ -73,8 +73,8 @@ mod inode_field {
 pub(super) struct XfsReplay {
     /// The volume as it would be after a mount.
     pub(super) volume: Arc<dyn ReadAt>,
-    /// True if the volume was unmounted, so that there was nothing to replay.
-    pub(super) is_clean: bool,
+    /// The position of the newest record, if it is that of an unmount: there was nothing to replay.
+    pub(super) unmounted_at: Option<u64>,
     /// The reason why files may differ from those that a mount shows.
     pub(super) problem: Option<String>,
 }
@@ -182,11 +182,14 @@ pub(super) fn replay(
     volume: &Arc<dyn ReadAt>,
     superblock: &XfsSuperblock,
 ) -> Result<XfsReplay, FileSystemError> {
-    let unchanged = |is_clean, problem| XfsReplay { volume: Arc::clone(volume), is_clean, problem };
+    let unchanged = |unmounted_at, problem| XfsReplay { volume: Arc::clone(volume), unmounted_at, problem };
     let Some(log) = XfsLog::of(volume, superblock)? else {
-        return Ok(unchanged(false, Some("its log is on another volume".into())));
+        return Ok(unchanged(None, Some("its log is on another volume".into())));
     };
-    let XfsLogState::Records(span) = log.state()? else { return Ok(unchanged(true, None)) };
+    let span = match log.state()? {
+        XfsLogState::Clean(position) => return Ok(unchanged(Some(position), None)),
+        XfsLogState::Records(span) => span,
+    };
     let mut replayer = XfsReplayer {
         superblock,
         overlay: XfsOverlay { volume: Arc::clone(volume), sectors: BTreeMap::new(), written_bytes: 0 },
@@ -207,7 +210,7 @@ pub(super) fn replay(
     if intents.iter().any(|(kind, _)| kind::VISIBLE_INTENTS.contains(kind)) {
         replayer.problem.get_or_insert("an operation in its log is unfinished".into());
     }
-    Ok(XfsReplay { volume: replayer.overlay.show(), is_clean: false, problem: replayer.problem })
+    Ok(XfsReplay { volume: replayer.overlay.show(), unmounted_at: None, problem: replayer.problem })
 }
 
 /// Notes the intents that have no end. The kind of an item that is not known is an error.

@@ -63,7 +63,7 @@ impl XfsFiles {
     /// The failed check, in words.
     fn check_live(&self) -> Result<(), String> {
         let superblock = &self.superblock;
-        if !self.was_unmounted {
+        if self.unmounted_at.is_none() {
             return Err("the file system was not unmounted cleanly".into());
         }
         if let Some(doubt) = superblock.doubt() {
