@@ -16,8 +16,9 @@ use varve_log::{
     AppendedPage, ArenaId, ArenaState, ClumpRow, DirectoryPage, Granule, Log, OpenedArena, PageBlock,
     PageRow, ReadLogError,
 };
+use varve_world::{FixedHasher, weighted_cache};
 
-use crate::cache::{CacheBytes, FixedHasher, weighted_cache};
+use crate::cache::CacheBytes;
 
 /// The most arenas whose keys are cached.
 const ARENAS_MAX: u64 = 4096;

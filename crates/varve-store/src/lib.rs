@@ -48,7 +48,7 @@ mod tail;
 mod vault;
 mod without_barren;
 
-pub use cache::{CacheBytes, FixedHasher, weighted_cache};
+pub use cache::CacheBytes;
 pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
 };

@@ -23,6 +23,7 @@ mod storage;
 mod support;
 mod trusted_file;
 mod uncached;
+mod weighted_cache;
 mod workers;
 
 use std::path::Path;
@@ -40,6 +41,7 @@ pub use storage::{
 pub use support::{is_unsupported, sync_open_folder};
 pub use trusted_file::{DistrustError, FileUse, open_trusted, require_trusted, require_trusted_program};
 pub use uncached::open_uncached;
+pub use weighted_cache::{FixedHasher, weighted_cache};
 pub use workers::{InlineWorkers, RealWorkers, Task, Workers, both, read_each, read_each_with};
 
 /// The parts of a world. Cloning it costs as much as cloning four pointers.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use varve_block::{BlockName, BlockStore, GetError};
-use varve_store::{FixedHasher, weighted_cache};
+use varve_world::{FixedHasher, weighted_cache};
 
 /// The default size of the cache of leaves.
 const LEAVES_BYTES: u64 = 64 << 20;

@@ -8,8 +8,9 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use varve_block::{BlockName, BlockType, LogAddress, PlacedName, Score};
 use varve_log::{ArenaId, ArenaMap, ClumpMap, FrameContent, FramePlace};
+use varve_world::{FixedHasher, weighted_cache};
 
-use crate::cache::{CacheBytes, FixedHasher, weighted_cache};
+use crate::cache::CacheBytes;
 use crate::vault::Namer;
 
 /// An authenticated frame. Its blocks are named when they are first requested, and are returned

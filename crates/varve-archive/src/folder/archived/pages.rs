@@ -14,8 +14,8 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use varve_block::BlockStore;
-use varve_store::{FixedHasher, weighted_cache};
 use varve_tree::Entry;
+use varve_world::{FixedHasher, weighted_cache};
 
 use crate::records::node::Node;
 use crate::records::node_list::{ListPlace, NodeList, ReadFolderError};
