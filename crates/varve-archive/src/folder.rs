@@ -18,13 +18,12 @@ mod restore;
 mod source;
 mod watch;
 
+pub use crate::files::stored::StoredFiles;
 pub use archived::difference::{PathChange, compare_folders};
 pub use archived::files::{FolderFiles, ROOT as FOLDER_ROOT};
 pub use archived::list::{ListEvent, ListNext, list};
 pub use archived::lookup::{LookupError, lookup};
 pub use archived::pages::FolderPages;
-pub use archived::stored::StoredFiles;
-pub(crate) use archived::stored::lacks_all;
 pub use archiving::archive::archive_folder;
 pub(crate) use archiving::archive::{EarlierSnapshots, archive_folder_after};
 pub(crate) use archiving::described::archive_described;
@@ -39,6 +38,7 @@ pub use archiving::outcome::{ArchiveFolderError, ArchivedFolder};
 pub use archiving::path_limit::{
     FOLDER_DEPTH_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PathTooLong, TARGET_BYTES_MAX,
 };
+pub use archiving::remembered::{ContentOrigin, RememberedFiles};
 pub use archiving::sequence::FolderCounts;
 pub use archiving::single::StreamOwner;
 pub(crate) use archiving::single::archive_stream;

@@ -25,15 +25,18 @@
 //! [`Workers`](varve_world::Workers) and the time. It reads and writes the files that are archived
 //! and restored. The store reads and writes its own files.
 
+mod archive;
 mod browsing;
 mod catalog;
 mod checking;
+mod files;
 pub mod folder;
 mod forgetting;
 pub mod image;
 mod inode_flags;
 mod nearest_key;
 mod progress;
+mod reading_content;
 mod reclaiming;
 mod records;
 mod restoring;
@@ -43,14 +46,12 @@ mod taking;
 pub mod vac;
 pub mod venti_arenas;
 
-pub use browsing::allocated_bytes::allocated_bytes_in;
+pub use archive::change::ChangeError;
+pub use archive::{Archive, FollowError};
 pub use browsing::collected::{CollectedError, lacks_block};
-pub use browsing::files::{ContentKey, Files, Nodes, ReadProblem, Tree};
-pub use browsing::inside_image::{ImageFiles, ListedVolume};
 pub use browsing::name_index::{
     FoundPaths, IndexedPath, NameIndex, NamesUpdate, OpenedSnapshot, UpdateNamesError,
 };
-pub use browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 pub use browsing::snapshot_list::{FilteredSnapshots, SnapshotList, StoreSnapshots};
 pub use catalog::catalog_root::{Catalog, LiveEntries, SaveCatalogError};
 pub use catalog::hold::{Hold, HoldLabelError};
@@ -75,6 +76,9 @@ pub use checking::verify::{
     ArchiveHarm, Harm, Verified, VerifiedArchive, VerifyArchiveError, VerifyError, harm_of, verify,
     verify_archive,
 };
+pub use files::allocated_bytes::allocated_bytes_in;
+pub use files::inside_image::{ImageFiles, ListedVolume};
+pub use files::{ContentKey, Files, Nodes, ReadProblem, Tree};
 pub use forgetting::expiry::{ExpireTrashError, ExpiryPlan};
 pub use forgetting::forget::{ForgetError, ForgetPlan};
 pub use forgetting::holding::ProtectError;
@@ -84,6 +88,7 @@ pub use forgetting::undo::UndoForgetError;
 pub use forgetting::work_days::{TimeLeap, WorkDays};
 pub use inode_flags::InodeFlags;
 pub use progress::{Problem, Progress, ProgressSnapshot};
+pub use reading_content::{OnLoss, ReadContentError, TakeBytes};
 pub use reclaiming::block_walk::{WalkBlocksError, WalkCounts};
 pub use reclaiming::collect::{CollectError, CollectOptions, Collection, CollectionReport};
 pub use reclaiming::mark::mark;
@@ -104,4 +109,4 @@ pub use space::places::PlaceDensity;
 pub use space::space_needs::{NameNeeds, SnapshotNeeds, SpaceNeeds, SpaceNeedsError};
 pub use taking::copy::{CopySnapshotError, SnapshotCopier};
 pub use taking::remote_archive::RemoteArchive;
-pub use taking::take::{Archive, ChangeError, FollowError, TakeError, TakenSnapshot};
+pub use taking::take::{TakeError, TakenSnapshot};

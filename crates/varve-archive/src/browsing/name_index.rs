@@ -25,9 +25,9 @@ use varve_world::Timestamp;
 
 use self::folder_names::{IndexedFolder, NameList};
 use self::name_matcher::NameMatcher;
-use crate::browsing::files::Files;
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_id::SnapshotId;
+use crate::files::Files;
 use crate::records::node::{Node, NodeKind};
 
 /// Names are not indexed beyond these bytes in all.

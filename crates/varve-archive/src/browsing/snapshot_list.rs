@@ -7,12 +7,12 @@ use varve_block::{BlockName, BlockStore};
 use varve_store::Store;
 use varve_world::Clock;
 
+use crate::archive::Archive;
 use crate::catalog::catalog_root::Catalog;
 use crate::catalog::root_record::LoadCatalogError;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_filter::SnapshotFilter;
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::taking::take::Archive;
 
 /// The snapshots of a store or of another block store, including those that are taken meanwhile.
 pub trait SnapshotList: Send {

@@ -20,6 +20,7 @@ use varve_world::{Timestamp, both};
 pub use self::archive::{ArchiveHarm, VerifiedArchive, VerifyArchiveError, verify_archive};
 use self::arenas::check_arenas;
 use self::tree::{LeafCheck, TreeCheck};
+use crate::archive::{Archive, FollowError};
 use crate::catalog::losses::{Losses, LostBlock};
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_id::SnapshotId;
@@ -27,7 +28,6 @@ use crate::progress::Progress;
 use crate::records::folder_stack::{FolderStack, FolderStep};
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::NodeList;
-use crate::taking::take::{Archive, FollowError};
 
 /// A part of a snapshot that is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]

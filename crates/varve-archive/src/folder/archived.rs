@@ -5,4 +5,3 @@ pub(crate) mod files;
 pub(crate) mod list;
 pub(crate) mod lookup;
 pub(crate) mod pages;
-pub(crate) mod stored;

@@ -14,6 +14,7 @@ pub(crate) mod previous;
 pub(crate) mod read;
 pub(crate) mod read_disk_file;
 pub(crate) mod read_segments;
+pub(crate) mod remembered;
 pub(crate) mod sequence;
 pub(crate) mod single;
 pub(crate) mod source_file;

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use varve_store::{NotPermitted, Permission};
 use varve_world::Timestamp;
 
+use crate::archive::Archive;
 use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
 use crate::catalog::removed::TrashedSnapshot;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::forgetting::work_days::WorkDays;
-use crate::taking::take::Archive;
 
 /// The entries of the trash, by the end of their undo.
 #[derive(Debug, Clone, PartialEq)]

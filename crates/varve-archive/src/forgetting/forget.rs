@@ -9,12 +9,12 @@ use varve_world::Timestamp;
 use super::listed::{UnknownSnapshots, find_all};
 use super::protection::ProtectedSnapshot;
 use super::work_days::undo_start;
+use crate::archive::Archive;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::removed::TrashedSnapshot;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::records::fields::UnknownFields;
-use crate::taking::take::Archive;
 
 /// The snapshots to be forgotten. Nothing is freed before the end of the undo.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,11 +4,11 @@ use varve_store::{NotPermitted, Permission};
 use varve_world::Timestamp;
 
 use super::listed::{UnknownSnapshots, find_all};
+use crate::archive::Archive;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::hold::{Hold, HoldLabelError};
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::taking::take::Archive;
 
 /// Upper bound on the holds of one snapshot.
 const HOLD_COUNT_MAX: usize = 100;

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use varve_store::{NotPermitted, Permission};
 
 use super::listed::{UnknownSnapshots, find_all};
+use crate::archive::Archive;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::taking::take::Archive;
 
 /// Why no snapshot came back.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use varve_block::BlockStore;
 use varve_tree::{Entry, Extent, Extents, ReadPointerError, ReadTreeError, TreeReader, difference};
 
-use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
+use crate::reading_content::{OnLoss, ReadContentError, TakeBytes};
 
 /// Bytes of leaves per request.
 const BATCH_BYTES: u64 = 4 << 20;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use varve_tree::ReadTreeError;
 
-use crate::browsing::reading_content::ReadContentError;
+use crate::reading_content::ReadContentError;
 
 /// Why an image was not restored. A destination file is then unchanged, or still absent.
 #[derive(Debug, thiserror::Error)]

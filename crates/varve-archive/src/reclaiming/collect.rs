@@ -29,11 +29,11 @@ use super::mark_error::MarkError;
 use super::price_file::PriceFile;
 use super::roots::{FindRootsError, ForeignRoots, LiveRoots, arenas_sealed_since, young_arenas};
 use super::snapshot_walk::MarkReport;
+use crate::archive::Archive;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::forgetting::expiry::{ExpireTrashError, ExpiryPlan};
 use crate::progress::Progress;
-use crate::taking::take::Archive;
 
 const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
 /// The number of arenas that are measured together.

@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{Advice, SeekFrom, fadvise};
 use rustix::io::Errno;
 
-use crate::browsing::reading_content::{ReadContentError, TakeBytes};
 use crate::progress::Progress;
+use crate::reading_content::{ReadContentError, TakeBytes};
 
 /// Bytes of a hole that are read at a time.
 const HOLE_BYTES: usize = 1 << 20;

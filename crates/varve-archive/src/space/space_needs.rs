@@ -30,12 +30,12 @@ use super::need_walk::{
 };
 use super::needer_sets::{NeederSet, NeederSets, SetNumber};
 use super::places::PlaceDensity;
+use crate::archive::Archive;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::progress::Progress;
 use crate::reclaiming::mark_error::MarkError;
 use crate::reclaiming::roots::{FindRootsError, ForeignRoots, LiveRoots};
-use crate::taking::take::Archive;
 
 /// The space that one snapshot needs.
 #[derive(Debug, Clone)]

@@ -21,12 +21,12 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 use varve_store::{ArenaExtent, PrivateFileError, Store};
 use zeroize::Zeroizing;
 
+use crate::folder::{ContentOrigin, RememberedFiles};
 use crate::records::node::{Node, NodeKind};
 use crate::taking::record_layers::{NextLayers, RecordLayers};
 
@@ -43,10 +43,7 @@ const ROW_HEAD_BYTES: usize = HASH_BYTES + 2 + 4;
 type FileHash = [u8; HASH_BYTES];
 
 /// The record of the last snapshot, and the record that is being made of this one.
-#[derive(Clone)]
-pub(crate) struct LastSnapshotRecord(Arc<SnapshotRecords>);
-
-struct SnapshotRecords {
+pub(crate) struct LastSnapshotRecord {
     last: Option<ReadSnapshotRecord>,
     hash_key: [u8; HASH_KEY_BYTES],
     next: Mutex<NextSnapshotRecord>,
@@ -73,15 +70,6 @@ struct RecordRow {
     hash: FileHash,
     layer: u16,
     node: Range<usize>,
-}
-
-/// The origin of a file's content in a new snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ContentOrigin {
-    /// It was read, and put into the store.
-    Read,
-    /// It was taken from an earlier snapshot.
-    Earlier,
 }
 
 /// Why a record was not saved. The next snapshot reads every file again, and is otherwise as good.
@@ -112,23 +100,44 @@ impl LastSnapshotRecord {
         let mut hash_key = [0; HASH_KEY_BYTES];
         store.world().random.fill(&mut hash_key)?;
         let last = is_wanted.then(|| ReadSnapshotRecord::load(store, about)).flatten();
-        Ok(Self(Arc::new(SnapshotRecords { last, hash_key, next: Mutex::default() })))
+        Ok(Self { last, hash_key, next: Mutex::default() })
     }
 
-    /// Returns the node with its recorded content, if the file is unchanged.
-    pub(crate) fn recall(&self, path: &[u8], node: &Node) -> Option<Node> {
-        let (_, known) = self.0.last.as_ref()?.find_file(path, node)?;
+    /// Saves the record for the next snapshot. Everything that it leads to must be durable.
+    ///
+    /// # Errors
+    /// [`SaveSnapshotRecordError`].
+    pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), SaveSnapshotRecordError> {
+        let arenas = store.data_arenas().ok_or(SaveSnapshotRecordError::Unplaced)?;
+        let mut next = self.next.lock();
+        next.rows.sort_unstable();
+        let used: BTreeSet<u16> = next.rows.iter().filter_map(|(_, layer, _)| *layer).collect();
+        let layers = NextLayers::new(self.last.as_ref().map(|last| &last.layers), &used, arenas);
+        let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes));
+        contents.extend_from_slice(&MAGIC);
+        contents.extend_from_slice(&self.hash_key);
+        layers.encode(&mut contents, &mut |arena| store.vault().mark_arena(arena))?;
+        for (hash, layer, row) in &next.rows {
+            let Some(layer) = layers.number(*layer) else { continue };
+            push_row(&mut contents, hash, layer, row);
+        }
+        Ok(store.vault().write_own(about, &contents)?)
+    }
+}
+
+impl RememberedFiles for LastSnapshotRecord {
+    fn recall(&self, path: &[u8], node: &Node) -> Option<Node> {
+        let (_, known) = self.last.as_ref()?.find_file(path, node)?;
         let Node { content, xattrs, inode_flags, .. } = known;
         Some(Node { content, xattrs, inode_flags, ..node.clone() })
     }
 
-    /// Records a file of this snapshot.
-    pub(crate) fn remember(&self, path: &[u8], node: &Node, origin: ContentOrigin) {
-        let Some(hash) = hash(&self.0.hash_key, path, node) else { return };
+    fn remember(&self, path: &[u8], node: &Node, origin: ContentOrigin) {
+        let Some(hash) = hash(&self.hash_key, path, node) else { return };
         let layer = match origin {
             ContentOrigin::Read => None,
             ContentOrigin::Earlier => {
-                let known = self.0.last.as_ref().and_then(|last| last.find_file(path, node));
+                let known = self.last.as_ref().and_then(|last| last.find_file(path, node));
                 // Of any other earlier snapshot it is not known where its contents lie.
                 let Some((layer, _)) = known.filter(|(_, known)| known.content == node.content) else {
                     return;
@@ -142,33 +151,12 @@ impl LastSnapshotRecord {
         kept.xattrs.clone_from(&node.xattrs);
         kept.inode_flags = node.inode_flags;
         let row = kept.encode().into_boxed_slice();
-        let mut next = self.0.next.lock();
+        let mut next = self.next.lock();
         let bytes = next.bytes.saturating_add(row.len()).saturating_add(ROW_HEAD_BYTES);
         if bytes <= ROWS_BYTES_MAX {
             next.bytes = bytes;
             next.rows.push((hash, layer, row));
         }
-    }
-
-    /// Saves the record for the next snapshot. Everything that it leads to must be durable.
-    ///
-    /// # Errors
-    /// [`SaveSnapshotRecordError`].
-    pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), SaveSnapshotRecordError> {
-        let arenas = store.data_arenas().ok_or(SaveSnapshotRecordError::Unplaced)?;
-        let mut next = self.0.next.lock();
-        next.rows.sort_unstable();
-        let used: BTreeSet<u16> = next.rows.iter().filter_map(|(_, layer, _)| *layer).collect();
-        let layers = NextLayers::new(self.0.last.as_ref().map(|last| &last.layers), &used, arenas);
-        let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes));
-        contents.extend_from_slice(&MAGIC);
-        contents.extend_from_slice(&self.0.hash_key);
-        layers.encode(&mut contents, &mut |arena| store.vault().mark_arena(arena))?;
-        for (hash, layer, row) in &next.rows {
-            let Some(layer) = layers.number(*layer) else { continue };
-            push_row(&mut contents, hash, layer, row);
-        }
-        Ok(store.vault().write_own(about, &contents)?)
     }
 }
 

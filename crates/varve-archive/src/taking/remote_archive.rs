@@ -9,6 +9,7 @@ use varve_block::{BlockName, BlockStore, BlockType, Score};
 use varve_tree::Cutting;
 use varve_world::{Timestamp, World};
 
+use crate::archive::change::{ChangeError, changed};
 use crate::catalog::catalog_root::Catalog;
 use crate::catalog::root_record::LoadCatalogError;
 use crate::catalog::snapshot::Snapshot;
@@ -21,7 +22,7 @@ use crate::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_s
 use crate::image::{ImageSource, archive_image};
 use crate::progress::Progress;
 use crate::taking::archived::ArchivedSource;
-use crate::taking::take::{ChangeError, TakeError, TakenSnapshot, changed};
+use crate::taking::take::{TakeError, TakenSnapshot};
 
 /// Cuts files into blocks that every Venti server accepts: 16, 32 and 56 KiB.
 const VENTI_CUTTING: Cutting = Cutting::new(16 << 10, 32 << 10, 56 << 10).expect("even and ascending");

@@ -10,11 +10,11 @@ use varve_world::Workers;
 
 use super::node::{TEXT_BYTES_MAX, device_of, node_of};
 use super::owners::OwnerNames;
-use crate::browsing::files::{ContentKey, Files, Nodes, ReadProblem};
-use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
-use crate::folder::StoredFiles;
+use crate::files::stored::StoredFiles;
+use crate::files::{ContentKey, Files, Nodes, ReadProblem};
 use crate::image::RestoreImageError;
 use crate::progress::Progress;
+use crate::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::records::node::{Node, NodeKind, NodeProblem, is_component};
 use crate::records::node_list::ReadFolderError;
 

@@ -9,7 +9,7 @@ use varve_tree::{Entry, FixedWriter, Layout, VacFolderBuilder, VacMode, VacRecor
 
 use super::node::{device_text, record_of};
 use super::owners::OwnerNames;
-use crate::folder::lacks_all;
+use crate::files::stored::lacks_all;
 use crate::records::node::{Node, NodeKind};
 
 /// The name and the owner that vac gives to the root folder of an archive.

@@ -32,7 +32,7 @@ impl OpenSnapshot {
     ) -> Option<&FolderFiles> {
         let SnapshotContent::Folder(root) = &self.snapshot.content else { return None };
         let open =
-            || FolderFiles::new(Arc::clone(blocks), Arc::clone(pages), self.snapshot.id, (**root).clone());
+            || FolderFiles::new(Arc::clone(blocks), Arc::clone(pages), self.snapshot.id.0, (**root).clone());
         Some(self.folder.get_or_init(open))
     }
 

@@ -11,10 +11,10 @@ use varve_block::BlockStore;
 use varve_tree::ReadPointerError;
 
 use super::list::{ListEvent, ListNext, list};
-use crate::browsing::files::{ContentKey, Nodes, Tree};
-use crate::browsing::reading_content::ReadContentError;
+use crate::files::{ContentKey, Nodes, Tree};
 use crate::folder::archiving::read::JoinName;
 use crate::image::ImagePart;
+use crate::reading_content::ReadContentError;
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::ReadFolderError;
 

@@ -21,8 +21,7 @@ use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, Fol
 use varve_tree::{Entry, TreeReader};
 
 use super::pages::{FolderPages, NodeInPage};
-use crate::browsing::allocated_bytes::{allocated_bytes, next_data};
-use crate::catalog::snapshot_id::SnapshotId;
+use crate::files::allocated_bytes::{allocated_bytes, next_data};
 use crate::records::node::{Node, NodeKind};
 
 /// The number of the root folder.
@@ -76,10 +75,10 @@ impl FoundNode<'_> {
 }
 
 impl FolderFiles {
-    /// The files of the snapshot `id`, whose root folder is `root`.
+    /// The files of the snapshot with the id `snapshot`, whose root folder is `root`.
     #[must_use]
-    pub fn new(blocks: Arc<dyn BlockStore>, pages: Arc<FolderPages>, id: SnapshotId, root: Node) -> Self {
-        let key = blake3::derive_key("varve 1 numbers of files", &id.0);
+    pub fn new(blocks: Arc<dyn BlockStore>, pages: Arc<FolderPages>, snapshot: [u8; 16], root: Node) -> Self {
+        let key = blake3::derive_key("varve 1 numbers of files", &snapshot);
         let root_folder =
             Arc::new(ShownFolder { id: ROOT, content: root.content, name: Vec::new(), parent: None });
         Self { blocks, pages, root, root_folder, key, places: Mutex::default() }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use crate::browsing::files::Files;
+use crate::files::Files;
 use crate::folder::archiving::read::JoinName;
 use crate::records::node::{Node, NodeKind};
 

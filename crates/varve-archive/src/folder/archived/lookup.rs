@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::browsing::files::Files;
+use crate::files::Files;
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::ReadFolderError;
 

@@ -16,13 +16,13 @@ use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline;
 use super::read::FileReader;
+use super::remembered::RememberedFiles;
 use super::walk::{DoneWalkJob, FolderWalker, WalkJob, WalkSetting};
 use crate::folder::source::selection::Selection;
 use crate::folder::source::status::{NodeSettings, Status};
 use crate::folder::watch::Watch;
 use crate::image::image_shape;
 use crate::records::node::{Node, NodeKind};
-use crate::taking::last_snapshot_record::LastSnapshotRecord;
 
 /// Archives the folder `source`. Only the returned root leads to the result: nothing else in the
 /// store names it.
@@ -50,7 +50,7 @@ pub fn archive_folder(
         blocks,
         workers,
         source,
-        &EarlierSnapshots { root: previous, last_record: None },
+        &EarlierSnapshots { root: previous, remembered: None },
         options,
         watch,
     )
@@ -60,8 +60,8 @@ pub fn archive_folder(
 pub(crate) struct EarlierSnapshots<'a> {
     /// The root of an earlier snapshot.
     pub(crate) root: Option<&'a Node>,
-    /// The record of the last snapshot, if this process cannot read snapshots.
-    pub(crate) last_record: Option<LastSnapshotRecord>,
+    /// The files of the last snapshot, if this process cannot read snapshots.
+    pub(crate) remembered: Option<&'a dyn RememberedFiles>,
 }
 
 /// Archives like [`archive_folder`], also for a process that cannot read the previous snapshot.
@@ -111,7 +111,7 @@ pub(crate) fn archive_folder_after(
         let selection = Selection::new(options, status.id, store_folder);
         let device = status.id.file_system;
         let setting = WalkSetting { blocks, pipeline, options, watch, description, selection, device };
-        let walker = FolderWalker::new(setting).remembering(before.last_record.clone());
+        let walker = FolderWalker::new(setting).remembering(before.remembered);
         walker.walk(root, descriptor, before.root)
     })?;
     match &options.only {

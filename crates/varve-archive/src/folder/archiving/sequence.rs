@@ -20,10 +20,10 @@ use std::path::Path;
 use varve_block::{BlockStore, PutError};
 
 use super::news::NewsCounts;
+use super::remembered::{ContentOrigin, RememberedFiles};
 use crate::folder::watch::Watch;
 use crate::records::node::{Node, NodeKind, NodeProblem};
 use crate::records::node_list_writer::{NodeListWriter, WriteNodeError};
-use crate::taking::last_snapshot_record::{ContentOrigin, LastSnapshotRecord};
 use crate::vac::{ArchivedVac, VacOptions, VacTreeWriter};
 
 /// An event of the walk.
@@ -74,7 +74,7 @@ pub(super) struct NodeSequence<'a> {
     linked: BTreeMap<u64, (Node, ContentOrigin)>,
     root: Option<Node>,
     counts: FolderCounts,
-    last_record: Option<LastSnapshotRecord>,
+    remembered: Option<&'a dyn RememberedFiles>,
     /// The writer of the archive for vac's tools, until it is done.
     vac: Option<VacTreeWriter<'a>>,
     vac_done: Option<ArchivedVac>,
@@ -89,7 +89,7 @@ impl<'a> NodeSequence<'a> {
     pub(crate) fn new(
         blocks: &'a dyn BlockStore,
         watch: Watch<'a>,
-        last_record: Option<LastSnapshotRecord>,
+        remembered: Option<&'a dyn RememberedFiles>,
         vac: Option<&'a VacOptions>,
     ) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl<'a> NodeSequence<'a> {
             linked: BTreeMap::new(),
             root: None,
             counts: FolderCounts::default(),
-            last_record,
+            remembered,
             vac: vac.map(|options| VacTreeWriter::new(blocks, options)),
             vac_done: None,
         }
@@ -185,8 +185,8 @@ impl<'a> NodeSequence<'a> {
         if let Some(vac) = &mut self.vac {
             vac.node(node)?;
         }
-        if let Some(last_record) = &self.last_record {
-            last_record.remember(&self.path_of(node), node, origin);
+        if let Some(remembered) = self.remembered {
+            remembered.remember(&self.path_of(node), node, origin);
         }
         Ok(())
     }

@@ -26,6 +26,7 @@ use super::path_limit::PathLimit;
 use super::pipeline::Pipeline;
 use super::previous::PreviousFolder;
 use super::read::{FileToRead, JoinName, ReadFiles, ReadJob, SMALL_FILE_BYTES_MAX, SourceFolder};
+use super::remembered::RememberedFiles;
 use super::sequence::{FolderCounts, NodeSequence, WalkEvent};
 use crate::folder::source::flags;
 use crate::folder::source::listed_paths::ListedPaths;
@@ -36,7 +37,6 @@ use crate::folder::source::status::{
 use crate::folder::source::xattrs::XattrPlace;
 use crate::folder::watch::Watch;
 use crate::records::node::{Node, NodeKind, NodeProblem};
-use crate::taking::last_snapshot_record::LastSnapshotRecord;
 use varve_image::DeviceNumber;
 
 /// Upper bound on the files in one job.
@@ -93,7 +93,7 @@ pub(super) struct FolderWalker<'a> {
     /// walk has reached since.
     listed_count: u64,
     reached_count: u64,
-    last_record: Option<LastSnapshotRecord>,
+    remembered: Option<&'a dyn RememberedFiles>,
     folder_token: Arc<()>,
     path_limit: PathLimit,
     unchanged_count: u64,
@@ -123,7 +123,7 @@ impl<'a> FolderWalker<'a> {
     pub(crate) fn new(setting: WalkSetting<'a>) -> Self {
         Self {
             sequence: NodeSequence::new(setting.blocks, setting.watch, None, None),
-            last_record: None,
+            remembered: None,
             setting,
             stack: Vec::new(),
             job: ReadJob::new(),
@@ -140,12 +140,12 @@ impl<'a> FolderWalker<'a> {
         }
     }
 
-    /// Uses the record of the last snapshot, and adds this one to it.
-    pub(super) fn remembering(self, last_record: Option<LastSnapshotRecord>) -> Self {
+    /// Uses the remembered files of the last snapshot, and remembers those of this one.
+    pub(super) fn remembering(self, remembered: Option<&'a dyn RememberedFiles>) -> Self {
         let vac = self.setting.options.vac.as_ref();
         Self {
-            sequence: NodeSequence::new(self.setting.blocks, self.setting.watch, last_record.clone(), vac),
-            last_record,
+            sequence: NodeSequence::new(self.setting.blocks, self.setting.watch, remembered, vac),
+            remembered,
             ..self
         }
     }
@@ -300,10 +300,10 @@ impl<'a> FolderWalker<'a> {
             let error = io::Error::other("the list names paths below it, but it is not a folder");
             return self.give_up(node, folder, error);
         }
-        let last_record = self.last_record.as_ref();
+        let remembered = self.remembered;
         let previous = previous.or_else(|| {
             let path = folder.path.join_name(&node.name);
-            last_record?.recall(path.as_os_str().as_bytes(), &node)
+            remembered?.recall(path.as_os_str().as_bytes(), &node)
         });
         let is_known = |known: &Node| {
             let state = |node: &Node| (node.kind, node.size, node.mtime, node.ctime, node.inode);
@@ -488,7 +488,7 @@ impl<'a> FolderWalker<'a> {
     fn earlier(&self, previous: Option<Node>) -> EarlierEntry {
         match previous {
             Some(node) => EarlierEntry::Known(Box::new(node)),
-            None if self.last_record.is_some() => EarlierEntry::Unknown,
+            None if self.remembered.is_some() => EarlierEntry::Unknown,
             None => EarlierEntry::Absent,
         }
     }

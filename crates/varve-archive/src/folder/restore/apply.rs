@@ -19,7 +19,7 @@ use super::options::Overwrite;
 use super::steps::RestoreRules;
 use super::tree::{RestoreStopped, TreeTarget, TreeWriter};
 use super::{RestoreCounts, RestoreFolderError, RestoreOptions};
-use crate::browsing::files::Files;
+use crate::files::Files;
 use crate::folder::archiving::pipeline;
 use crate::folder::source::status::open_file;
 use crate::records::node::{Node, NodeKind};

@@ -13,7 +13,7 @@ use super::files::TargetFolder;
 use super::options::Overwrite;
 use super::steps::{DestinationFolder, RestoreRules, RestoreStep, RestoreSteps, StepKinds};
 use super::{RestoreCounts, RestoreFolderError};
-use crate::browsing::files::Files;
+use crate::files::Files;
 use crate::records::node::{Node, NodeKind};
 
 /// The report of an entry that could not be removed.

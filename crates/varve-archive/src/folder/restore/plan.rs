@@ -11,7 +11,7 @@ use super::files::TargetFolder;
 use super::guards::Guards;
 use super::options::{Overwrite, RestoreOptions};
 use super::steps::{DestinationFolder, RestoreRules, RestoreStep, RestoreSteps, StepKinds};
-use crate::browsing::files::Files;
+use crate::files::Files;
 use crate::records::node::{Node, NodeKind};
 
 /// An entry of a plan.

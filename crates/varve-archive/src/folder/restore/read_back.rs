@@ -11,7 +11,7 @@ use varve_world::Workers;
 
 use super::super::watch::Watch;
 use super::options::RestoreOptions;
-use crate::browsing::files::Files;
+use crate::files::Files;
 use crate::folder::archiving::pipeline;
 use crate::folder::archiving::read::JoinName;
 use crate::folder::source::status::{Status, open_file, open_folder};

@@ -23,7 +23,7 @@ use super::files::TargetFolder;
 use super::guards::Guards;
 use super::locked::LockedEntry;
 use super::options::RestoreFilter;
-use crate::browsing::files::{Files, Nodes};
+use crate::files::{Files, Nodes};
 use crate::folder::archiving::read::JoinName;
 use crate::folder::source::status::{FolderNames, HostFileId, Status};
 use crate::records::node::{Node, NodeKind};

@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild};
 
 use super::VOLUME_SHIFT;
-use crate::browsing::files::{ContentKey, Nodes, ReadProblem};
-use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
+use crate::files::{ContentKey, Nodes, ReadProblem};
 use crate::image::{ImagePart, RestoreImageError};
 use crate::progress::Progress;
+use crate::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::records::node::{MODE_MASK, Node, NodeKind, NodeProblem, is_component};
 use crate::records::node_list::ReadFolderError;
 

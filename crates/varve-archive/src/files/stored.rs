@@ -8,10 +8,10 @@ use varve_block::{BlockName, BlockStore, BlockType};
 use varve_tree::{Extent, TreeReader};
 use varve_world::Workers;
 
-use crate::browsing::files::{ContentKey, Files, Nodes, ReadProblem};
-use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
+use crate::files::{ContentKey, Files, Nodes, ReadProblem};
 use crate::image::{ImagePart, RestoreImageError, write_image};
 use crate::progress::Progress;
+use crate::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::records::node::{Node, NodeKind, NodeProblem};
 use crate::records::node_list::{NodeList, ReadFolderError};
 

@@ -24,10 +24,10 @@ use varve_tree::Entry;
 use varve_world::Workers;
 
 use self::volume::VolumeFiles;
-use crate::browsing::files::{ContentKey, Files, Nodes, ReadProblem};
-use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
+use crate::files::{ContentKey, Files, Nodes, ReadProblem};
 use crate::image::{CachedBlocks, ImagePart, ImageReader, RestoreImageError, write_image};
 use crate::progress::Progress;
+use crate::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::records::node::{Node, NodeKind, NodeProblem};
 use crate::records::node_list::ReadFolderError;
 

@@ -6,6 +6,10 @@
 //!                                           └─ ImageFiles: the volumes of an archived disk
 //! ```
 
+pub mod allocated_bytes;
+pub mod inside_image;
+pub mod stored;
+
 use std::error::Error;
 use std::io::Write;
 use std::ops::Range;
@@ -16,9 +20,9 @@ use varve_image::FileTime;
 use varve_tree::Entry;
 use varve_world::Workers;
 
-use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::image::{ImagePart, RestoreImageError};
 use crate::progress::Progress;
+use crate::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::records::node::Node;
 use crate::records::node_list::ReadFolderError;
 
