@@ -1,10 +1,8 @@
 //! Structures that the archive keeps in blocks: nodes, lists of nodes, snapshots, the catalog.
 
-use varve_archive::{
-    Catalog, FieldWriter, Growth, LeftOutRecord, Node, NodeKind, NodeList, NodeListWriter, Snapshot,
-    SnapshotContent, SnapshotId, UnknownFields, frame,
-};
+use varve_archive::{Catalog, Growth, LeftOutRecord, Snapshot, SnapshotContent, SnapshotId};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
+use varve_content::{FieldWriter, Node, NodeKind, NodeList, NodeListWriter, UnknownFields, frame};
 use varve_image::Xattr;
 use varve_tree::{ContentWriter, Cutting, Entry};
 use varve_world::Timestamp;

@@ -3,10 +3,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use varve_archive::{
-    Archive, Catalog, CollectOptions, Collection, ForeignRoots, PriceFile, Progress, SnapshotContent,
-};
+use varve_archive::{Archive, Catalog, CollectOptions, Collection, ForeignRoots, PriceFile, SnapshotContent};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutHints};
+use varve_content::Progress;
 use varve_log::ArenaMap;
 use varve_store::{
     CompareMode, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey, OpenStoreError, PassphraseCost,

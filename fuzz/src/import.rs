@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use varve_archive::NodeKind;
-use varve_archive::folder::TreeStep;
+use varve_content::NodeKind;
+use varve_content::folder::TreeStep;
 use varve_import::borg::BorgItems;
 use varve_import::restic::{KeyFile, parse_index, parse_pack_header, parse_tree, unquote};
 use varve_import::tar::{TarEntries, TarPiece};

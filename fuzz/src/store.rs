@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
-use varve_archive::folder::{FolderOptions, Watch};
-use varve_archive::{Archive, Catalog, Node, NodeKind, Progress, SnapshotRequest};
+use varve_archive::{Archive, Catalog, SnapshotRequest};
 use varve_block::{Block, BlockName, BlockStore, BlockType};
+use varve_content::folder::{FolderOptions, Watch};
+use varve_content::{Node, NodeKind, Progress};
 use varve_log::{ArenaId, ArenaVersion};
 use varve_store::{
     BarrenPart, Keyring, LeaseHolder, LeasedSnapshots, LogNote, ReplacedSeal, Secret, Store, StoreAccess,

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use varve_archive::folder::{ListEvent, ListNext, StoredFiles, list};
-use varve_archive::{Archive, NodeProblem, SnapshotContent};
+use varve_archive::{Archive, SnapshotContent};
 use varve_block::{BlockStore, visible};
+use varve_content::NodeProblem;
+use varve_content::folder::{ListEvent, ListNext, StoredFiles, list};
 use varve_watch::DailyConfig;
 
 use crate::facts::{SnapshotFact, StoreFacts};

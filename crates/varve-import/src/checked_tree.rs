@@ -6,9 +6,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use varve_archive::folder::{HostEntry, HostFolder};
-use varve_archive::{FolderStack, FolderStep, Node, NodeKind, NodeList};
 use varve_block::BlockStore;
+use varve_content::folder::{HostEntry, HostFolder};
+use varve_content::{FolderStack, FolderStep, Node, NodeKind, NodeList};
 
 /// The differences that were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct AttributeCheck {
 /// the owner, the time of the last change, the target, the device and the extended attributes. Also
 /// names that only one of both has are differences. Times are compared where `restores_time` holds.
 /// Sockets are not compared: other programs do not restore them. Contents are compared by
-/// [`read_back`](varve_archive::folder::read_back).
+/// [`read_back`](varve_content::folder::read_back).
 ///
 /// # Errors
 /// The folder cannot be opened.

@@ -1,9 +1,9 @@
 //! The seam between a reader of another program's files and the importer.
 
 use parking_lot::Mutex;
-use varve_archive::Node;
 use varve_archive::TakeError;
-use varve_archive::folder::{
+use varve_content::Node;
+use varve_content::folder::{
     ArchiveFolderError, ContentSink, DescriptionError, FileContent, FileContents, StoredContent, TreeStep,
 };
 use varve_tree::Entry;

@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_archive::folder::{
+use varve_archive::{Archive, Snapshot, SnapshotContent, SnapshotRequest, TagChanges, TakenSnapshot};
+use varve_block::BlockStore;
+use varve_content::folder::{
     ContentSink, DescribedTree, DescriptionError, FOLDER_DEPTH_MAX, FileContent, FileContents, TreeStep,
     Watch,
 };
-use varve_archive::{
-    Archive, Node, NodeKind, NodeList, Snapshot, SnapshotContent, SnapshotRequest, TagChanges, TakenSnapshot,
-};
-use varve_block::BlockStore;
+use varve_content::{Node, NodeKind, NodeList};
 use varve_tree::Entry;
 use varve_world::Timestamp;
 

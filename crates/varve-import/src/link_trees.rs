@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
-use varve_archive::folder::DescriptionError;
+use varve_content::folder::DescriptionError;
 use varve_world::Timestamp;
 
 use self::link_tree::{LinkStep, LinkTree, SharedByTrees};

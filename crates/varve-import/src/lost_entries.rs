@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use varve_archive::folder::{DescriptionError, TreeStep};
+use varve_content::folder::{DescriptionError, TreeStep};
 
 /// Upper bound on the memory of the reports, in bytes, roughly.
 const REPORT_BYTES_MAX: usize = 64 << 20;

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use varve_archive::folder::DescriptionError;
-use varve_archive::{Node, NodeKind};
+use varve_content::folder::DescriptionError;
+use varve_content::{Node, NodeKind};
 use varve_image::FileTime;
 use varve_world::Timestamp;
 use zeroize::Zeroizing;

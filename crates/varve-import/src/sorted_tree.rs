@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use varve_archive::folder::{FOLDER_DEPTH_MAX, TreeStep};
-use varve_archive::{Node, NodeKind};
+use varve_content::folder::{FOLDER_DEPTH_MAX, TreeStep};
+use varve_content::{Node, NodeKind};
 
 /// Upper bound on the memory of the nodes, in bytes, roughly.
 const TREE_BYTES_MAX: usize = 2 << 30;

@@ -17,8 +17,8 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use varve_archive::LeftOutRecord;
-use varve_archive::image::{ContentRun, ReadRequest, ReadRequestError, ServedImage};
 use varve_block::visible;
+use varve_content::image::{ContentRun, ReadRequest, ReadRequestError, ServedImage};
 
 pub use convert::convert_to_raw;
 pub use header::ImageFormat;

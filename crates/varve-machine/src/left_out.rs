@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_archive::image::{ContentRun, ImageReader, ReadRequest, ReadRequestError, RunContent, ServedImage};
+use varve_content::image::{ContentRun, ImageReader, ReadRequest, ReadRequestError, RunContent, ServedImage};
 use varve_image::{LeftOut, Ranges, ReadAt};
 
 /// Returns the ranges that may differ between an earlier snapshot and the disk, because the

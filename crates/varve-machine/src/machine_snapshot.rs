@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use varve_archive::image::{
+use varve_archive::{
+    Archive, LeftOutRecord, Machine, NameTaken, Snapshot, SnapshotContent, SnapshotId, SnapshotRequest,
+    TakeError, TakenSnapshot,
+};
+use varve_block::{visible, with_causes};
+use varve_content::Progress;
+use varve_content::image::{
     ArchiveImageError, CachedBlocks, ContentRun, ImageReader, ImageSource, ReadRequest, ReadRequestError,
     ServedImage, image_shape,
 };
-use varve_archive::{
-    Archive, LeftOutRecord, Machine, NameTaken, Progress, Snapshot, SnapshotContent, SnapshotId,
-    SnapshotRequest, TakeError, TakenSnapshot,
-};
-use varve_block::{visible, with_causes};
 use varve_image::{LeaveOut, LeftOut, Ranges};
 use varve_store::Permission;
 use varve_tree::{EarlierTree, Entry};

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use varve_archive::image::{ContentRun, ImageSink, ReadRequest, ReadRequestError, RunContent, ServedImage};
+use varve_content::image::{ContentRun, ImageSink, ReadRequest, ReadRequestError, RunContent, ServedImage};
 use varve_nbd::{
     BASE_ALLOCATION, BLOCK_ZERO, ClientNegotiation, CommandFlags, ConnectedExport, ExportRequest, NbdCommand,
     NbdReply, Replies, ReplyChunk, StatusExtent,

@@ -4,11 +4,11 @@ use std::error::Error;
 use std::io;
 
 use varve_archive::{
-    CollectError, DecodeNodeError, DecodeSnapshotError, FieldError, ForgetError, HoldLabelError,
-    MarkTreeError, ReadRecordsError, ReadRemovedError, SelectError, SpaceNeedsError, UnknownSnapshots,
-    WalkBlocksError,
+    CollectError, DecodeSnapshotError, ForgetError, HoldLabelError, MarkTreeError, ReadRemovedError,
+    SelectError, SpaceNeedsError, UnknownSnapshots, WalkBlocksError,
 };
 use varve_block::{FailureKind, GetError, HasKind, causes};
+use varve_content::{DecodeNodeError, FieldError, ReadRecordsError};
 use varve_log::{AppendError, ParityHeaderError, ReadLogError};
 use varve_replica::{CloneError, DropError, ObstructingEntry, OpenReplicaError};
 use varve_store::{ChooseIndexError, ConfigError, KeyError, NotPermitted, OpenStoreError};

@@ -1,6 +1,6 @@
 //! The names of this machine and of its users.
 
-use varve_archive::vac::OwnerNames;
+use varve_content::vac::OwnerNames;
 
 /// The environment variable with the name of this machine in snapshots.
 pub const HOST_VARIABLE: &str = "VARVE_HOST";

@@ -162,8 +162,9 @@ impl<L: SnapshotList> SnapshotList for LeasedSnapshotList<L> {
 mod tests {
     use std::collections::VecDeque;
 
-    use varve_archive::folder::StreamOwner;
-    use varve_archive::{Archive, Progress, SnapshotRequest};
+    use varve_archive::{Archive, SnapshotRequest};
+    use varve_content::Progress;
+    use varve_content::folder::StreamOwner;
     use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig, held_leases};
     use varve_world::{FixedClock, MemoryStorage, Storage, Timestamp};
 

@@ -177,8 +177,9 @@ impl CommandSession {
 mod tests {
     use std::time::Duration;
 
-    use varve_archive::folder::StreamOwner;
-    use varve_archive::{Archive, Progress, SnapshotRequest};
+    use varve_archive::{Archive, SnapshotRequest};
+    use varve_content::Progress;
+    use varve_content::folder::StreamOwner;
     use varve_store::{Encryption, PassphraseCost, StoreConfig, held_leases};
     use varve_world::Timestamp;
 

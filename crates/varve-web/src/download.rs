@@ -19,9 +19,9 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use tokio::sync::OwnedSemaphorePermit;
-use varve_archive::folder::StoredFiles;
-use varve_archive::{NodeKind, Progress};
 use varve_block::with_causes;
+use varve_content::folder::StoredFiles;
+use varve_content::{NodeKind, Progress};
 
 use crate::archive::open_files::OpenFiles;
 use crate::archive::place::Place;
@@ -222,7 +222,7 @@ fn read(found: &Found, form: Form, range: Range<u64>, sent: &mut SentBytes) -> R
     let node = &found.place.node;
     // Blocks of folders are read around the cache, since each is read once.
     let stored = StoredFiles::new(&*site.blocks);
-    let mut act = |files: &dyn varve_archive::Files| match form {
+    let mut act = |files: &dyn varve_content::Files| match form {
         Form::Tar => tar::write_tar(files, node, &found.file_name, sent),
         Form::File if range == (0..node.size) => {
             let written = files.write_to(&*site.workers, node, sent, &Progress::new());

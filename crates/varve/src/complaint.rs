@@ -58,7 +58,7 @@ pub fn print_usage(error: &clap::Error) -> u8 {
 }
 
 /// Reports a problem with one file of an operation.
-pub fn report_problem(problem: &varve_archive::Problem) {
+pub fn report_problem(problem: &varve_content::Problem) {
     let fields = || {
         let mut fields = json!({ "message": indented(&with_causes(problem.error.as_ref())) });
         show::put_name(&mut fields, "path", problem.path.as_os_str().as_bytes());
@@ -68,7 +68,7 @@ pub fn report_problem(problem: &varve_archive::Problem) {
 }
 
 /// Formats a problem with one file.
-fn problem(problem: &varve_archive::Problem) -> String {
+fn problem(problem: &varve_content::Problem) -> String {
     let path = show::name(problem.path.as_os_str().as_bytes());
     let path = if path.is_empty() { "." } else { &shortened(&path) };
     format!("{path}: {}", indented(&with_causes(problem.error.as_ref())))

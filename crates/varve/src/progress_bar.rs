@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use varve_content::{Progress, ProgressSnapshot};
+
 use indicatif::{ProgressBar, ProgressStyle};
-use varve_archive::{Progress, ProgressSnapshot};
 
 use crate::show;
 

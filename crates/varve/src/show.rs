@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
-use varve_archive::{Node, NodeKind};
 pub use varve_block::show_bytes as bytes;
 use varve_block::{to_hex, visible};
+use varve_content::{Node, NodeKind};
 use varve_watch::show_time_span;
 
 use crate::moment;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use varve_content::Progress;
+
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use varve_archive::Progress;
 
 use crate::exit_status::INTERRUPTED;
 use crate::job_process;

@@ -15,7 +15,7 @@ mod pages;
 
 /// A crate may use only crates on lower floors. A new crate or edge is a design change: it also
 /// moves the table in `docs/internals/architecture.md`.
-const FLOORS: [(&str, u32); 30] = [
+const FLOORS: [(&str, u32); 31] = [
     ("varve", 7),
     ("varve-machine", 5),
     ("varve-import", 5),
@@ -30,12 +30,13 @@ const FLOORS: [(&str, u32); 30] = [
     ("varve-replica", 4),
     ("varve-publish", 4),
     ("varve-attach", 4),
-    ("varve-tree", 3),
-    ("varve-image", 3),
     ("varve-remote", 3),
     ("varve-proxy", 3),
     ("varve-upkeep", 3),
     ("varve-store", 2),
+    ("varve-content", 2),
+    ("varve-tree", 1),
+    ("varve-image", 1),
     ("varve-log", 1),
     ("varve-index", 1),
     ("varve-venti", 1),
@@ -152,6 +153,15 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
         value.get("package").and_then(toml::Value::as_str).map_or(key, str::to_owned)
     };
     listed.flatten().map(package).filter(|name| name == "varve" || name.starts_with("varve-")).collect()
+}
+
+/// A client that only reads and writes contents, at another machine's store, links no engine.
+#[test]
+fn contents_need_no_engine() {
+    const ENGINE: [&str; 4] = ["varve-index", "varve-log", "varve-store", "varve-upkeep"];
+    let manifest: toml::Table = text(&root().join("crates/varve-content/Cargo.toml")).parse().unwrap();
+    let used = dependencies(&manifest).into_iter().filter(|name| ENGINE.contains(&name.as_str()));
+    report(&used.map(|name| format!("varve-content must not use {name}")).collect::<Vec<_>>());
 }
 
 #[test]

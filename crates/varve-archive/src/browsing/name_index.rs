@@ -21,14 +21,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use varve_content::{Files, Node, NodeKind};
 use varve_world::Timestamp;
 
 use self::folder_names::{IndexedFolder, NameList};
 use self::name_matcher::NameMatcher;
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::files::Files;
-use crate::records::node::{Node, NodeKind};
 
 /// Names are not indexed beyond these bytes in all.
 const INDEX_BYTES_MAX: usize = 128 << 20;

@@ -11,6 +11,7 @@ use std::path::Path;
 use varve_block::{
     Block, BlockKind, BlockName, BlockStore, BlockType, PutError, Score, SyncError, with_causes,
 };
+use varve_content::{FieldWriter, Node, Records, UnknownFields, frame};
 use varve_log::ArenaVersion;
 use varve_store::{CatalogRoot, Intake, ReplaceError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry, Visit, walk};
@@ -26,9 +27,6 @@ use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_filter::source_path;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::catalog::snapshot_request::SnapshotRequest;
-use crate::records::fields::{FieldWriter, UnknownFields, frame};
-use crate::records::node::Node;
-use crate::records::record_list::Records;
 
 /// All snapshots of a store, in the order in which they were finished, and those that were
 /// forgotten.

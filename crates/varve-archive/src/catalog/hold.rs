@@ -7,9 +7,8 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::has_kind;
+use varve_content::{FieldError, FieldReader, FieldWriter, UnknownFields};
 use varve_world::Timestamp;
-
-use crate::records::fields::{FieldError, FieldReader, FieldWriter, UnknownFields};
 
 /// The longest label, in bytes.
 const LABEL_BYTES_MAX: usize = 200;

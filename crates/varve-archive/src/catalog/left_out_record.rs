@@ -10,9 +10,8 @@
 //! |      5 | kept_because | UTF-8: the reason why it was kept; absent if it was left out                                |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_content::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 use varve_image::LeftOut;
-
-use crate::records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 
 /// Upper bound on the records that are read, and on the records that are written, for one snapshot.
 pub(crate) const RECORD_COUNT_MAX: usize = 257;

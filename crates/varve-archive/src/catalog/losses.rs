@@ -23,13 +23,11 @@
 use std::collections::BTreeMap;
 
 use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score};
+use varve_content::{FieldError, FieldReader, FieldWriter, Records, frame};
 use varve_log::ArenaId;
 use varve_tree::{ContentWriter, Cutting, Entry};
 use varve_upkeep::{LostRange, Witness};
 use varve_world::Timestamp;
-
-use crate::records::fields::{FieldError, FieldReader, FieldWriter, frame};
-use crate::records::record_list::Records;
 
 /// Upper bound on the lost blocks that are listed by name. Further losses are listed by place.
 pub(crate) const BLOCKS_MAX: usize = 1 << 20;

@@ -27,8 +27,9 @@
 //! |      8 | snapshot     | 16 bytes: the id of the snapshot of the same moment; absent if none was to be taken        |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_content::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
+
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 
 /// Upper bound on the drives of one machine.
 const DRIVE_COUNT_MAX: usize = 4096;

@@ -9,11 +9,11 @@
 //! |      4 | code         | `BLAKE3(origin key, id of the snapshot ‖ all other fields)`                                |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_content::{FieldError, FieldReader, FieldWriter, UnknownFields};
 use varve_store::{Origin, Vault};
 use varve_world::Timestamp;
 
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::records::fields::{FieldError, FieldReader, FieldWriter, UnknownFields};
 
 const CODE_BYTES: usize = 32;
 

@@ -17,13 +17,12 @@ use std::collections::BTreeSet;
 use std::io;
 
 use varve_block::{BlockKind, BlockStore, PutError, has_kind};
+use varve_content::{FieldError, FieldReader, FieldWriter, ReadRecordsError, Records, UnknownFields, frame};
 use varve_tree::{ContentWriter, Cutting, Entry, StreamError, StreamPiece, TreeReader};
 use varve_world::Timestamp;
 
 use crate::catalog::snapshot::{DecodeSnapshotError, Snapshot};
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::records::fields::{FieldError, FieldReader, FieldWriter, UnknownFields, frame};
-use crate::records::record_list::{ReadRecordsError, Records};
 
 const ID_BYTES: usize = 16;
 /// Upper bound on the ids of snapshots that are gone. A reader holds about 50 bytes for each.

@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use std::io;
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError, Score, causes};
+use varve_content::{FieldError, FieldReader, ReadRecordsError, Records, UnknownFields, split_record};
 use varve_tree::{DecodeEntryError, Entry};
 
 use crate::catalog::removed::{ReadRemovedError, RemovedLists};
 use crate::catalog::snapshot::{DecodeSnapshotError, Snapshot};
-use crate::records::fields::{FieldError, FieldReader, UnknownFields, split_record};
-use crate::records::record_list::{ReadRecordsError, Records};
 
 /// Upper bound on the roots that a reader follows. With one new root a day, it lasts for more than
 /// 2,800 years.

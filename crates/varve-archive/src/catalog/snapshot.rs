@@ -7,6 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use varve_block::has_kind;
+use varve_content::{
+    DecodeNodeError, Field, FieldError, FieldReader, FieldWriter, Node, UnknownFields, is_component,
+};
 use varve_store::Origin;
 use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
@@ -16,8 +19,6 @@ use crate::catalog::left_out_record::{LeftOutRecord, RECORD_COUNT_MAX};
 use crate::catalog::machine::Machine;
 use crate::catalog::origin_record::OriginRecord;
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
-use crate::records::node::{DecodeNodeError, Node, is_component};
 
 const KIND: u8 = 4;
 
@@ -317,7 +318,7 @@ pub(crate) mod tests {
     use varve_tree::{FixedBuilder, Shape};
 
     use super::*;
-    use crate::records::node::NodeKind;
+    use varve_content::NodeKind;
 
     /// A snapshot of an empty image, or of an empty folder.
     pub(crate) fn snapshot(number: u8, name: &str, time: i64) -> Snapshot {

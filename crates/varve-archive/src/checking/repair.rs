@@ -23,6 +23,7 @@ mod plan;
 use std::collections::BTreeSet;
 
 use varve_block::{BlockName, BlockStore};
+use varve_content::Progress;
 use varve_log::OpenLogError;
 use varve_store::{CatalogRoot, Permission, Store};
 use varve_upkeep::{Checker, DamageKind, MendPlan, Mender, RepairError};
@@ -35,7 +36,6 @@ use self::losses::LossRecorder;
 pub use self::plan::{RepairArchiveError, RepairPlan, RepairReport, RepairScope};
 use crate::catalog::catalog_root::Catalog;
 use crate::checking::verify::{VerifyError, WalkFindings, blocks_without_copy, walk_snapshots};
-use crate::progress::Progress;
 
 /// Plans what [`repair`] would do, and changes nothing. It reads from `copies` all that the repair
 /// would fetch, so it says what they really have.

@@ -9,6 +9,7 @@ use std::mem::{Discriminant, discriminant};
 use std::ops::Range;
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError};
+use varve_content::{FolderStack, FolderStep, Node, NodeKind, NodeList, Progress};
 use varve_log::{ArenaId, OpenLogError};
 use varve_store::{Permission, Store};
 use varve_tree::Entry;
@@ -24,10 +25,6 @@ use crate::archive::{Archive, FollowError};
 use crate::catalog::losses::{Losses, LostBlock};
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::progress::Progress;
-use crate::records::folder_stack::{FolderStack, FolderStep};
-use crate::records::node::{Node, NodeKind};
-use crate::records::node_list::NodeList;
 
 /// A part of a snapshot that is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use varve_block::has_kind;
+use varve_content::UnknownFields;
 use varve_store::{NotPermitted, Permission};
 use varve_world::Timestamp;
 
@@ -14,7 +15,6 @@ use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::removed::TrashedSnapshot;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::records::fields::UnknownFields;
 
 /// The snapshots to be forgotten. Nothing is freed before the end of the undo.
 #[derive(Debug, Clone, PartialEq)]

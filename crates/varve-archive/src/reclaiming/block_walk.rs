@@ -6,9 +6,8 @@
 
 use bytes::Bytes;
 use varve_block::{BlockStore, GetError, has_kind};
+use varve_content::Progress;
 use varve_tree::{DecodeTreeBlockError, TreeBlock};
-
-use crate::progress::Progress;
 
 /// The blocks that are read together.
 const BATCH_COUNT: usize = 64;

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use varve_block::{BlockName, GetError, has_kind};
+use varve_content::Progress;
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
 use varve_store::{
     CompareMode, FindLeasesError, Intake, LeasedSnapshots, NotPermitted, Permission, ScoreAlgorithm, Store,
@@ -33,7 +34,6 @@ use crate::archive::Archive;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::forgetting::expiry::{ExpireTrashError, ExpiryPlan};
-use crate::progress::Progress;
 
 const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
 /// The number of arenas that are measured together.

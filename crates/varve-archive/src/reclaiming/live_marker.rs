@@ -70,7 +70,7 @@ mod tests {
     use super::super::mark_error::MarkError;
     use super::super::roots::LiveRoots;
     use super::*;
-    use crate::progress::Progress;
+    use varve_content::Progress;
 
     fn set() -> LiveBlocks {
         LiveBlocks::new(&SeededRandom::new(3), 100_000, FILTER_BYTES_DEFAULT).unwrap()

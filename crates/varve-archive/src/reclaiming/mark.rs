@@ -5,6 +5,7 @@
 //! second mark costs little. Only after a mark under the lock is the set complete.
 
 use varve_block::{BlockStore, BlockType, GetError, Score};
+use varve_content::Progress;
 use varve_store::Store;
 use varve_tree::{TreeBlock, previous_archive};
 use varve_upkeep::LiveBlocks;
@@ -13,7 +14,6 @@ use super::block_walk::{TreePart, WalkBlocksError, WalkVisitor};
 use super::mark_error::{MarkError, MarkTreeError};
 use super::roots::{ForeignRoots, LiveRoots};
 use super::snapshot_walk::{MarkReport, SnapshotWalk};
-use crate::progress::Progress;
 
 /// Adds everything that these roots lead to, and the bases of all deltas. The set may hold the
 /// results of earlier marks, also of marks that have failed.

@@ -1,12 +1,11 @@
 //! The reasons why the live blocks are not all known.
 
 use varve_block::{Score, has_kind};
+use varve_content::{ReadFolderError, TooDeep};
 use varve_log::{OpenLogError, ReadLogError};
 
 use super::block_walk::WalkBlocksError;
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::records::folder_stack::TooDeep;
-use crate::records::node_list::ReadFolderError;
 
 /// The reason why the live blocks are not all known. Nothing may be freed then.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use varve_block::{BlockName, BlockStore, BlockType, Score};
+use varve_content::Records;
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
 use varve_store::{CatalogRoot, Store};
 use varve_tree::Entry;
@@ -14,7 +15,6 @@ use crate::catalog::catalog_root::Catalog;
 use crate::catalog::root_record::LoadCatalogError;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::records::record_list::Records;
 
 /// Trees that no catalog leads to: archives that Venti's clients have stored. Only those clients
 /// know their scores.

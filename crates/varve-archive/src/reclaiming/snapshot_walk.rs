@@ -4,15 +4,12 @@
 //! Memory: that of a [`FolderStack`], beside that of the visitor.
 
 use varve_block::{BlockStore, Score};
+use varve_content::{FolderStack, FolderStep, Node, NodeKind, NodeList, Progress};
 use varve_tree::{Entry, TreeBlock, VENTI_SCORE_BYTES};
 
 use super::block_walk::{BlockWalk, TreePart, WalkCounts, WalkVisitor};
 use super::mark_error::{MarkError, MarkTreeError};
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
-use crate::progress::Progress;
-use crate::records::folder_stack::{FolderStack, FolderStep};
-use crate::records::node::{Node, NodeKind};
-use crate::records::node_list::NodeList;
 
 /// The tag with the score of a snapshot's archive for vac's tools.
 const VAC_TAG: &str = "vac=";

@@ -20,13 +20,13 @@
 use std::io;
 
 use varve_block::{BlockName, BlockStore, BlockType};
+use varve_content::Progress;
 use varve_store::is_structure;
 use varve_tree::TreeBlock;
 use varve_upkeep::{Key, KeySalt, KeyTable, WalkedAs};
 use varve_world::Random;
 
 use super::needer_sets::{NeederSets, SetNumber};
-use crate::progress::Progress;
 use crate::reclaiming::block_walk::{TreePart, WalkVisitor};
 use crate::reclaiming::live_marker::walked_as;
 use crate::reclaiming::mark_error::MarkError;

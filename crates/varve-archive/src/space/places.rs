@@ -1,16 +1,13 @@
 //! The places on the disk that a sequential read of a snapshot visits. They are found in the index
 //! and the directory pages. No contents are read.
 
+use varve_content::{FolderStack, FolderStep, Node, NodeKind, NodeList, Progress};
 use varve_store::{ClumpPlace, Store};
 use varve_tree::{Entry, Visit, walk};
 
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
-use crate::progress::Progress;
 use crate::reclaiming::block_walk::WalkBlocksError;
 use crate::reclaiming::mark_error::MarkTreeError;
-use crate::records::folder_stack::{FolderStack, FolderStep};
-use crate::records::node::{Node, NodeKind};
-use crate::records::node_list::NodeList;
 
 /// The most blocks and files of a snapshot that are looked up. A malicious snapshot may lead to the
 /// same blocks without end.

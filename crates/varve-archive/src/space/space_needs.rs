@@ -20,6 +20,7 @@ use std::io;
 use std::ops::Range;
 
 use varve_block::{BlockKind, BlockName, has_kind};
+use varve_content::Progress;
 use varve_log::{ArenaId, ClumpRow, DirectoryPage, OpenLogError, ReadLogError};
 use varve_store::{NotPermitted, Permission, Store};
 use varve_upkeep::KEY_BYTES_MAX;
@@ -33,7 +34,6 @@ use super::places::PlaceDensity;
 use crate::archive::Archive;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
-use crate::progress::Progress;
 use crate::reclaiming::mark_error::MarkError;
 use crate::reclaiming::roots::{FindRootsError, ForeignRoots, LiveRoots};
 

@@ -2,14 +2,14 @@
 
 use std::io;
 
+use varve_content::folder::{ArchivedFolder, FolderCounts, LeftOutOfFolder};
+use varve_content::image::ArchivedImage;
+use varve_content::vac::ArchivedVac;
 use varve_world::{Random, Timestamp};
 
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::catalog::snapshot_request::SnapshotRequest;
-use crate::folder::{ArchivedFolder, FolderCounts, LeftOutOfFolder};
-use crate::image::ArchivedImage;
-use crate::vac::ArchivedVac;
 
 /// An archived image or folder.
 pub(crate) struct ArchivedSource {

@@ -14,15 +14,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use varve_block::{BlockStore, PutError, Score};
+use varve_content::{
+    FolderStack, FolderStep, Node, NodeKind, NodeList, NodeListWriter, Progress, ReadFolderError, TooDeep,
+    WriteNodeError,
+};
 use varve_tree::{CopyError, CopyMode, CopyTreeError, Entry, copy_archive, copy_tree};
 
 use crate::archive::Archive;
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
-use crate::progress::Progress;
-use crate::records::folder_stack::{FolderStack, FolderStep, TooDeep};
-use crate::records::node::{Node, NodeKind};
-use crate::records::node_list::{NodeList, ReadFolderError};
-use crate::records::node_list_writer::{NodeListWriter, WriteNodeError};
 use crate::taking::take::TakeError;
 
 /// Upper bound on remembered copies of files and folders, in each of two generations. One takes

@@ -23,11 +23,11 @@ use std::io;
 use std::ops::Range;
 
 use parking_lot::Mutex;
+use varve_content::folder::{ContentOrigin, RememberedFiles};
+use varve_content::{Node, NodeKind};
 use varve_store::{ArenaExtent, PrivateFileError, Store};
 use zeroize::Zeroizing;
 
-use crate::folder::{ContentOrigin, RememberedFiles};
-use crate::records::node::{Node, NodeKind};
 use crate::taking::record_layers::{NextLayers, RecordLayers};
 
 const MAGIC: [u8; 8] = *b"varveLS2";

@@ -6,6 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use varve_block::{BlockName, BlockStore, BlockType, Score};
+use varve_content::Progress;
+use varve_content::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_stream};
+use varve_content::image::{ImageSource, archive_image};
 use varve_tree::Cutting;
 use varve_world::{Timestamp, World};
 
@@ -18,9 +21,6 @@ use crate::catalog::snapshot_request::SnapshotRequest;
 use crate::catalog::source_names::{NameTaken, check_name};
 use crate::catalog::tags::TagChanges;
 use crate::checking::verify::{Harm, VerifyError, verify_blocks};
-use crate::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_stream};
-use crate::image::{ImageSource, archive_image};
-use crate::progress::Progress;
 use crate::taking::archived::ArchivedSource;
 use crate::taking::take::{TakeError, TakenSnapshot};
 

@@ -6,6 +6,13 @@
 use std::io::Read;
 use std::path::Path;
 
+use varve_content::Progress;
+use varve_content::folder::{
+    ArchiveFolderError, DescribedTree, EarlierSnapshots, FolderCounts, FolderOptions, LeftOutOfFolder,
+    StreamOwner, Watch, archive_described, archive_folder_after, archive_stream,
+};
+use varve_content::image::{ArchiveImageError, ImageSource, archive_image};
+use varve_content::vac::ArchivedVac;
 use varve_log::{AppendError, OpenLogError};
 use varve_store::Permission;
 use varve_world::Timestamp;
@@ -15,15 +22,8 @@ use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::snapshot::{Growth, Snapshot};
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::catalog::snapshot_request::SnapshotRequest;
-use crate::folder::{
-    ArchiveFolderError, DescribedTree, EarlierSnapshots, FolderCounts, FolderOptions, LeftOutOfFolder,
-    StreamOwner, Watch, archive_described, archive_folder_after, archive_stream,
-};
-use crate::image::{ArchiveImageError, ImageSource, archive_image};
-use crate::progress::Progress;
 use crate::taking::archived::ArchivedSource;
 use crate::taking::last_snapshot_record::LastSnapshotRecord;
-use crate::vac::ArchivedVac;
 
 /// A snapshot that was taken, and is durable.
 #[derive(Debug, Clone)]

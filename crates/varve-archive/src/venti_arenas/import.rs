@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use sha1::{Digest, Sha1};
 use varve_block::{Block, BlockStore, BlockType, PutError, Score, SyncError};
+use varve_content::Progress;
+use varve_content::vac::VacLine;
 use varve_store::Store;
 use varve_tree::VentiRoot;
 use varve_venti::{
@@ -16,8 +18,6 @@ use varve_venti::{
 use super::position::ArenaIdentity;
 use super::seal::{SealCheck, SealSum};
 use super::source::{VentiArenas, read_up_to};
-use crate::progress::Progress;
-use crate::vac::VacLine;
 
 /// Bytes of an arena that are read at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -122,7 +122,7 @@ pub enum ImportArenaError {
     /// The stored blocks may not be durable.
     #[error("{0}")]
     Sync(#[from] SyncError),
-    /// [`Progress::cancel`](crate::Progress::cancel) was called.
+    /// [`Progress::cancel`](varve_content::Progress::cancel) was called.
     #[error("interrupted; the same command continues from here")]
     Cancelled,
 }

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use varve_archive::{ForeignRoots, ForgetError, LiveRoots, Progress, SnapshotId, mark, verify};
+use varve_archive::{ForeignRoots, ForgetError, LiveRoots, SnapshotId, mark, verify};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score};
+use varve_content::Progress;
 use varve_log::ArenaId;
 use varve_store::{Keyring, NewKey, Role, Store, note_fingerprint};
 use varve_upkeep::{

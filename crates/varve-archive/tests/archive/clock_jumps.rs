@@ -5,9 +5,10 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use varve_archive::folder::{FolderOptions, Watch};
-use varve_archive::{Archive, Progress, SnapshotRequest, Verified, verify};
+use varve_archive::{Archive, SnapshotRequest, Verified, verify};
 use varve_block::{Block, BlockStore, BlockType};
+use varve_content::Progress;
+use varve_content::folder::{FolderOptions, Watch};
 use varve_log::ArenaMap;
 use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_upkeep::AuditShare;

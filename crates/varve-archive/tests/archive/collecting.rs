@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use varve_archive::{
-    Archive, CollectOptions, Collection, ForeignRoots, LiveRoots, PriceFile, Progress, RepairScope,
-    SnapshotId, mark, repair, verify,
+    Archive, CollectOptions, Collection, ForeignRoots, LiveRoots, PriceFile, RepairScope, SnapshotId, mark,
+    repair, verify,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError};
+use varve_content::Progress;
 use varve_log::{ArenaId, ArenaMap, ClumpBytes};
 use varve_sim::SeededDraw;
 use varve_store::{Store, StoreAccess, StoreConfig, WithoutBarren};

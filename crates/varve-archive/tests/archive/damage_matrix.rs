@@ -69,13 +69,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use varve_archive::folder::StreamOwner;
-use varve_archive::image::{ImagePart, ImageSource, write_image};
 use varve_archive::{
-    Archive, NodeList, Progress, RepairScope, Snapshot, SnapshotContent, SnapshotRequest, plan_repair,
-    repair, verify,
+    Archive, RepairScope, Snapshot, SnapshotContent, SnapshotRequest, plan_repair, repair, verify,
 };
 use varve_block::{BlockName, BlockStore, BlockType, with_causes};
+use varve_content::folder::StreamOwner;
+use varve_content::image::{ImagePart, ImageSource, write_image};
+use varve_content::{NodeList, Progress};
 use varve_log::{ARENA_HEADER_BYTES, ArenaId, ArenaMap, ClumpBytes, ParityPercent};
 use varve_store::{
     CompareMode, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreAccess, StoreConfig,

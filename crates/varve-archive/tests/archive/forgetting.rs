@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use varve_archive::image::ImageSource;
 use varve_archive::{
-    Archive, Catalog, ExpireTrashError, ExpiryPlan, ForgetError, Progress, ProtectError, RepairScope,
-    Snapshot, SnapshotCopier, SnapshotId, SnapshotRequest, UndoForgetError, repair, verify,
+    Archive, Catalog, ExpireTrashError, ExpiryPlan, ForgetError, ProtectError, RepairScope, Snapshot,
+    SnapshotCopier, SnapshotId, SnapshotRequest, UndoForgetError, repair, verify,
 };
 use varve_block::BlockName;
+use varve_content::Progress;
+use varve_content::image::ImageSource;
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_sim::{Fault, SimDisk, Strike};
 use varve_store::{

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use varve_archive::{Catalog, FieldWriter, Node, NodeKind, Snapshot, frame};
+use varve_archive::{Catalog, Snapshot};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score, to_hex};
+use varve_content::{FieldWriter, Node, NodeKind, frame};
 use varve_image::FileTime;
 use varve_log::LogKeys;
 use varve_remote::{MemoryTarget, Object, Target};

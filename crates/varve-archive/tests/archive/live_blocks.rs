@@ -7,14 +7,14 @@ use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
 
-use varve_archive::folder::{FolderOptions, Watch};
-use varve_archive::image::ImageSource;
-use varve_archive::vac::{OwnerNames, VacOptions};
 use varve_archive::{
-    Archive, ForeignRoots, LiveRoots, MarkError, Node, NodeKind, NodeList, Progress, Snapshot,
-    SnapshotContent, SnapshotRequest, mark,
+    Archive, ForeignRoots, LiveRoots, MarkError, Snapshot, SnapshotContent, SnapshotRequest, mark,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score, with_causes};
+use varve_content::folder::{FolderOptions, Watch};
+use varve_content::image::ImageSource;
+use varve_content::vac::{OwnerNames, VacOptions};
+use varve_content::{Node, NodeKind, NodeList, Progress};
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_sim::SeededDraw;
 use varve_store::{

@@ -8,8 +8,9 @@
 
 use std::path::Path;
 
-use varve_archive::{Archive, Progress, verify};
+use varve_archive::{Archive, verify};
 use varve_block::{Block, BlockStore, BlockType};
+use varve_content::Progress;
 use varve_log::ArenaId;
 use varve_store::{IndexKind, Store, StoreAccess, StoreConfig};
 use varve_upkeep::{BatchLimits, Reclaimer};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use varve_archive::image::{ImagePart, write_image};
-use varve_archive::{Archive, Collection, Progress, SnapshotContent, verify};
+use varve_archive::{Archive, Collection, SnapshotContent, verify};
 use varve_block::{Block, BlockName, BlockStore, BlockType};
+use varve_content::Progress;
+use varve_content::image::{ImagePart, write_image};
 use varve_log::{ArenaId, ArenaMap, ClumpBytes};
 use varve_store::{IndexKind, Keyring, NewKey, Role, Secret, Store, StoreConfig};
 use varve_upkeep::{AuditShare, ReclaimedBatch};

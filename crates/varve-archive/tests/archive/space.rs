@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use varve_archive::{
-    Archive, ForeignRoots, LiveRoots, MarkError, Node, NodeKind, NodeList, PlaceDensity, Progress, Snapshot,
-    SnapshotContent, SpaceNeeds, SpaceNeedsError,
+    Archive, ForeignRoots, LiveRoots, MarkError, PlaceDensity, Snapshot, SnapshotContent, SpaceNeeds,
+    SpaceNeedsError,
 };
 use varve_block::{BlockKind, BlockName};
+use varve_content::{Node, NodeKind, NodeList, Progress};
 use varve_log::DirectoryPage;
 use varve_sim::SeededDraw;
 use varve_store::{ClumpPlace, Store, StoreAccess, StoreConfig};

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_archive::folder::{FolderOptions, Watch};
-use varve_archive::image::ImageSource;
-use varve_archive::{Archive, Progress, SnapshotRequest};
+use varve_archive::{Archive, SnapshotRequest};
+use varve_content::Progress;
+use varve_content::folder::{FolderOptions, Watch};
+use varve_content::image::ImageSource;
 use varve_log::ArenaMap;
 use varve_proxy::RecordingStore;
 use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};

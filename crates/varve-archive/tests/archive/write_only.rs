@@ -6,12 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use varve_archive::folder::{FolderOptions, Watch};
 use varve_archive::{
-    Archive, Catalog, Node, NodeKind, OriginRecord, Progress, RepairScope, Snapshot, SnapshotContent,
-    SnapshotId, SnapshotRequest, repair, verify,
+    Archive, Catalog, OriginRecord, RepairScope, Snapshot, SnapshotContent, SnapshotId, SnapshotRequest,
+    repair, verify,
 };
 use varve_block::BlockKind;
+use varve_content::folder::{FolderOptions, Watch};
+use varve_content::{Node, NodeKind, Progress};
 use varve_log::{ArenaId, ArenaMap};
 use varve_store::{Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::AuditShare;

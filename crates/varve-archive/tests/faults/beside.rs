@@ -22,12 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use varve_archive::image::ImageSource;
 use varve_archive::{
-    Archive, CollectOptions, Collection, ForeignRoots, PriceFile, Progress, SnapshotId, SnapshotRequest,
-    SpaceNeeds,
+    Archive, CollectOptions, Collection, ForeignRoots, PriceFile, SnapshotId, SnapshotRequest, SpaceNeeds,
 };
 use varve_block::with_causes;
+use varve_content::Progress;
+use varve_content::image::ImageSource;
 use varve_sim::{SeededDraw, SimDisk, TurnSchedule, Turns};
 use varve_store::{PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_upkeep::{Checker, FILTER_BYTES_DEFAULT, ReclaimBudget};

@@ -27,9 +27,10 @@ use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use varve_archive::image::ImageSource;
-use varve_archive::{Archive, Progress, SnapshotRequest};
+use varve_archive::{Archive, SnapshotRequest};
 use varve_block::with_causes;
+use varve_content::Progress;
+use varve_content::image::ImageSource;
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_sim::{Fault, SeededDraw, SimDisk, Strike};
 use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};

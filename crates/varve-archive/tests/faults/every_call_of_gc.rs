@@ -14,11 +14,12 @@ use std::io::Cursor;
 use std::path::Path;
 use std::time::Duration;
 
-use varve_archive::image::ImageSource;
 use varve_archive::{
-    Archive, CollectOptions, Collection, ForeignRoots, PriceFile, Progress, SnapshotId, SnapshotRequest,
+    Archive, CollectOptions, Collection, ForeignRoots, PriceFile, SnapshotId, SnapshotRequest,
 };
 use varve_block::with_causes;
+use varve_content::Progress;
+use varve_content::image::ImageSource;
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_sim::{Fault, OutcomeCount, SimDisk, Strike};
 use varve_store::{

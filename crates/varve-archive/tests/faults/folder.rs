@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tempfile::TempDir;
-use varve_archive::folder::{FolderOptions, ListEvent, ListNext, StoredFiles, list};
-use varve_archive::{InodeFlags, Node, NodeKind};
 use varve_block::with_causes;
+use varve_content::folder::{FolderOptions, ListEvent, ListNext, StoredFiles, list};
+use varve_content::{InodeFlags, Node, NodeKind};
 use varve_image::FileTime;
 use varve_sim::SeededDraw;
 use varve_store::Store;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use varve_archive::image::{ImagePart, write_image};
-use varve_archive::{Archive, Losses, Progress, Snapshot, SnapshotContent, verify};
+use varve_archive::{Archive, Losses, Snapshot, SnapshotContent, verify};
 use varve_block::with_causes;
+use varve_content::Progress;
+use varve_content::image::{ImagePart, write_image};
 use varve_sim::SimDisk;
 use varve_store::{Encryption, Secret, Store, StoreAccess, StoreConfig};
 use varve_tree::{StreamPiece, TreeReader};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use jiff::tz::TimeZone;
 use serde::Deserialize;
-use varve_archive::folder::{ContentSink, DescriptionError, FileContent, TreeStep};
-use varve_archive::{Node, NodeKind, NodeProblem};
+use varve_content::folder::{ContentSink, DescriptionError, FileContent, TreeStep};
+use varve_content::{Node, NodeKind, NodeProblem};
 use varve_image::FileTime;
 use varve_world::Timestamp;
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::BufReader;
 use std::os::unix::ffi::OsStringExt;
 
-use varve_archive::folder::{ArchiveFolderError, ContentSink, DescriptionError, StoredContent};
+use varve_content::folder::{ArchiveFolderError, ContentSink, DescriptionError, StoredContent};
 use varve_tree::Entry;
 
 use super::program::{BorgError, BorgProgram, RunningBorg};

@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use varve_archive::{InodeFlags, Node, NodeKind};
+use varve_content::{InodeFlags, Node, NodeKind};
 use varve_image::{FileTime, Xattr};
 
 use super::access_list::{access_list, is_only_a_mode};

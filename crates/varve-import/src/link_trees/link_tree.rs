@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use varve_archive::folder::{
+use varve_content::folder::{
     ContentSink, DescriptionError, FOLDER_DEPTH_MAX, FileContent, HostAttributes, HostFolder, HostListing,
     HostStatus, TreeStep,
 };
-use varve_archive::{Node, NodeKind, NodeProblem};
+use varve_content::{Node, NodeKind, NodeProblem};
 
 use super::seen_inodes::{LinkedFileId, SeenInodes};
 use super::several_names::{InodesFrom, files_with_several_names};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use varve_archive::folder::{HostAttributes, HostState};
+use varve_content::folder::{HostAttributes, HostState};
 
 /// The device and the inode of a file.
 pub(super) type LinkedFileId = (u32, u32, u64);

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use varve_archive::NodeKind;
-use varve_archive::folder::{FOLDER_DEPTH_MAX, HostFolder, ListedName};
+use varve_content::NodeKind;
+use varve_content::folder::{FOLDER_DEPTH_MAX, HostFolder, ListedName};
 
 use super::seen_inodes::LinkedFileId;
 use super::walk_ahead::StopSign;

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
-use varve_archive::folder::TreeStep;
-use varve_archive::{Node, NodeKind};
+use varve_content::folder::{HostFolder, TreeStep};
+use varve_content::{Node, NodeKind};
 
 use super::several_names::{InodesFrom, files_with_several_names};
 use super::walk_ahead::StopSign;
 use super::*;
-use varve_archive::folder::HostFolder;
 
 /// All steps of a tree, each on a line; without the contents.
 fn steps(trees: &LinkTrees, place: usize) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use varve_archive::folder::DescriptionError;
+use varve_content::folder::DescriptionError;
 
 /// Steps that are passed on together.
 const BATCH_STEP_COUNT: usize = 256;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use varve_archive::folder::{ContentSink, DescriptionError, FOLDER_DEPTH_MAX, FileContent, TreeStep};
-use varve_archive::{Node, NodeKind, NodeProblem};
+use varve_content::folder::{ContentSink, DescriptionError, FOLDER_DEPTH_MAX, FileContent, TreeStep};
+use varve_content::{Node, NodeKind, NodeProblem};
 use varve_image::FileTime;
 use varve_world::Timestamp;
 

@@ -4,7 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use varve_archive::{Node, NodeKind};
+use varve_content::{Node, NodeKind};
 use varve_image::{FileTime, Xattr};
 
 use super::go_text::unquote;

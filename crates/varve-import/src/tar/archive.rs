@@ -4,8 +4,8 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use parking_lot::Mutex;
-use varve_archive::folder::{DescriptionError, StoredContent};
-use varve_archive::{Node, NodeKind, NodeProblem};
+use varve_content::folder::{DescriptionError, StoredContent};
+use varve_content::{Node, NodeKind, NodeProblem};
 use varve_image::FileTime;
 use varve_world::Timestamp;
 
@@ -221,7 +221,7 @@ impl TarTree {
                         node.content = entry;
                         node.size = entry.map_or(0, |entry| entry.size());
                     }
-                    Err(varve_archive::folder::ArchiveFolderError::Described { source }) => {
+                    Err(varve_content::folder::ArchiveFolderError::Described { source }) => {
                         node.problem = Some(NodeProblem::Unreadable);
                         self.lost.harm(path.clone(), source);
                     }

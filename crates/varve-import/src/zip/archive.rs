@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use rawzip::{FileReader, RECOMMENDED_BUFFER_SIZE, ZipArchive, ZipArchiveEntryWayfinder};
-use varve_archive::folder::{ContentSink, DescriptionError, FileContent, TARGET_BYTES_MAX, TreeStep};
-use varve_archive::{Node, NodeKind};
+use varve_content::folder::{ContentSink, DescriptionError, FileContent, TARGET_BYTES_MAX, TreeStep};
+use varve_content::{Node, NodeKind};
 use varve_image::FileTime;
 use varve_world::Timestamp;
 

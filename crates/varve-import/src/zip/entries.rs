@@ -5,7 +5,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use rawzip::time::ZipDateTimeKind;
 use rawzip::{ZipArchiveEntryWayfinder, ZipFileHeaderRecord};
-use varve_archive::{Node, NodeKind};
+use varve_content::{Node, NodeKind};
 use varve_image::FileTime;
 
 /// Numbers of extra fields: the time in UTC, the owner of a file, and its path in UTF-8.

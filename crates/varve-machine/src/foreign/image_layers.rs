@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 use varve_archive::LeftOutRecord;
-use varve_archive::image::{ContentRun, ReadRequest, ReadRequestError, RunContent, ServedImage};
+use varve_content::image::{ContentRun, ReadRequest, ReadRequestError, RunContent, ServedImage};
 
 use super::header::ImageFormat;
 use super::layer::layers;

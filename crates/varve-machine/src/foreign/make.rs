@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::json;
-use varve_archive::PRIVATE;
-use varve_archive::image::{ImagePart, RestoreImageError, ServedImage, fill_image, make_image};
-use varve_archive::{DamageList, Progress};
 use varve_block::{BlockStore, visible};
+use varve_content::image::{ImagePart, RestoreImageError, ServedImage, fill_image, make_image};
+use varve_content::{DamageList, PRIVATE, Progress};
 use varve_world::Workers;
 
 use super::layer::protocol;

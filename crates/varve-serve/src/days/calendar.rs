@@ -146,7 +146,8 @@ fn safe_name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use varve_archive::{Node, NodeKind, SnapshotContent, SnapshotId};
+    use varve_archive::{SnapshotContent, SnapshotId};
+    use varve_content::{Node, NodeKind};
 
     use super::*;
 

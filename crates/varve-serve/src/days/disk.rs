@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use varve_archive::image::{CachedBlocks, ImageReader};
+use varve_content::image::{CachedBlocks, ImageReader};
 use varve_image::{Disk, FileSystem, ReadAt};
 use varve_tree::{Entry, ReadTreeError};
 

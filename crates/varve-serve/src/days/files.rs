@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
-use varve_archive::folder::{FOLDER_ROOT, FolderPages};
-use varve_archive::image::CachedBlocks;
-use varve_archive::{
-    CollectedError, Snapshot, SnapshotContent, SnapshotId, SnapshotList, allocated_bytes_in, lacks_block,
-};
+use varve_archive::{CollectedError, Snapshot, SnapshotContent, SnapshotId, SnapshotList, lacks_block};
 use varve_block::BlockStore;
+use varve_content::allocated_bytes_in;
+use varve_content::folder::{FOLDER_ROOT, FolderPages};
+use varve_content::image::CachedBlocks;
 use varve_image::{
     FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, OnChild, ReadAt, Xattr,
 };

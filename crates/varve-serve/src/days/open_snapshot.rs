@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use varve_archive::folder::{FolderFiles, FolderPages};
 use varve_archive::{Snapshot, SnapshotContent};
 use varve_block::BlockStore;
+use varve_content::folder::{FolderFiles, FolderPages};
 use varve_image::{FileId, FileSystemError};
 
 use super::number::number;

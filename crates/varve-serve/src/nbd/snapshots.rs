@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
-use varve_archive::image::{CachedBlocks, ImageReader};
 use varve_archive::{
     CollectedError, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId, SnapshotList,
     lacks_block, select,
 };
+use varve_content::image::{CachedBlocks, ImageReader};
 use varve_image::ReadAt;
 use varve_world::Timestamp;
 

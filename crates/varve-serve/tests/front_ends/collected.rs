@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use varve_archive::folder::StreamOwner;
-use varve_archive::image::{CachedBlocks, ImageSource};
-use varve_archive::{Archive, Progress, Snapshot, SnapshotFilter, SnapshotId, SnapshotList, SnapshotRequest};
+use varve_archive::{Archive, Snapshot, SnapshotFilter, SnapshotId, SnapshotList, SnapshotRequest};
 use varve_block::{BlockKind, BlockName, BlockStore, GetError};
+use varve_content::Progress;
+use varve_content::folder::StreamOwner;
+use varve_content::image::{CachedBlocks, ImageSource};
 use varve_image::{FileId, FileSystem, FileSystemError};
 use varve_serve::days::{CivilTime, Days};
 use varve_serve::nbd::{SnapshotDisks, TimeText};

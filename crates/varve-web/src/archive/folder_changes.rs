@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::iter::Peekable;
 
-use varve_archive::{ContentKey, Files, Node, NodeKind, Nodes};
 use varve_block::with_causes;
+use varve_content::{ContentKey, Files, Node, NodeKind, Nodes};
 
 /// A difference of a name from the snapshot before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

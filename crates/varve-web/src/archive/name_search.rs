@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use varve_archive::{Files, Node, NodeKind, Snapshot};
+use varve_archive::Snapshot;
+use varve_content::{Files, Node, NodeKind};
 use varve_tree::Entry;
 
 use super::open_files::FileOpener;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_archive::folder::StoredFiles;
-use varve_archive::image::CachedBlocks;
-use varve_archive::{Files, ImageFiles, OpenedSnapshot, Snapshot, SnapshotContent};
+use varve_archive::{OpenedSnapshot, Snapshot, SnapshotContent};
 use varve_block::BlockStore;
+use varve_content::folder::StoredFiles;
+use varve_content::image::CachedBlocks;
+use varve_content::{Files, ImageFiles};
 use varve_tree::Entry;
 
 /// Disks that stay open after a request. An open disk holds tables of its file systems.

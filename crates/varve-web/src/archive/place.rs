@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use varve_archive::folder::{LookupError, lookup};
-use varve_archive::{Files, Node, NodeKind, Snapshot, SnapshotContent};
+use varve_archive::{Snapshot, SnapshotContent};
+use varve_content::folder::{LookupError, lookup};
+use varve_content::{Files, Node, NodeKind};
 
 use super::open_files::{FileOpener, OpenFiles};
 

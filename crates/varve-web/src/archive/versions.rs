@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use varve_archive::{Node, Snapshot, SnapshotContent};
+use varve_archive::{Snapshot, SnapshotContent};
+use varve_content::Node;
 use varve_tree::Entry;
 
 use super::folder_changes::{FolderOf, is_same_file};
@@ -122,8 +123,8 @@ impl PathFinder<'_> {
             self.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
         let mut node = root.clone();
         for (depth, name) in names.into_iter().enumerate() {
-            let content = node.content.filter(|_| node.kind == varve_archive::NodeKind::Folder);
-            if node.kind == varve_archive::NodeKind::File {
+            let content = node.content.filter(|_| node.kind == varve_content::NodeKind::Folder);
+            if node.kind == varve_content::NodeKind::File {
                 // The path may go on in a disk.
                 return self.anywhere(snapshot);
             }

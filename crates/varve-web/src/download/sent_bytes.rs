@@ -7,8 +7,8 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use varve_archive::{Files, Node};
 use varve_block::with_causes;
+use varve_content::{Files, Node};
 
 /// Bytes that are sent at a time.
 const PIECE_BYTES: usize = 128 << 10;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use varve_archive::{Files, Node, NodeKind};
 use varve_block::with_causes;
+use varve_content::{Files, Node, NodeKind};
 
 use super::sent_bytes::SentBytes;
 use super::tar_header::{TAR_BLOCK_BYTES, header};

@@ -3,7 +3,7 @@
 //! A header of 512 bytes comes before the content of each file. A value that does not fit into it
 //! comes in a record of an extended header before it.
 
-use varve_archive::{Node, NodeKind};
+use varve_content::{Node, NodeKind};
 
 /// Everything in a tar file begins at a multiple of this.
 pub(crate) const TAR_BLOCK_BYTES: usize = 512;

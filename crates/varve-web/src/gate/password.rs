@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use varve_archive::{NewFile, PRIVATE};
+use varve_content::{NewFile, PRIVATE};
 use varve_world::Random;
 
 /// The cost of a new hash: 64 MiB of memory, in KiB, and the number of passes.

@@ -1,8 +1,9 @@
 //! One path through all snapshots of its source, and the difference of two of its versions.
 
 use askama::Template;
-use varve_archive::{ContentKey, NodeKind, Snapshot};
+use varve_archive::Snapshot;
 use varve_block::with_causes;
+use varve_content::{ContentKey, NodeKind};
 
 use super::look::SnapshotLine;
 use super::page::{Frame, PageError, PageHtml};

@@ -2,8 +2,9 @@
 
 use askama::Template;
 use jiff::civil::Date;
-use varve_archive::{ContentKey, Node, NodeKind, Snapshot, SnapshotContent};
+use varve_archive::{Snapshot, SnapshotContent};
 use varve_block::with_causes;
+use varve_content::{ContentKey, Node, NodeKind};
 
 use super::page::{Frame, PageError, PageHtml};
 use super::snapshot_place::{PathStep, SnapshotPlace, address_in, source_address};

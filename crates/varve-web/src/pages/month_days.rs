@@ -124,7 +124,8 @@ pub(crate) fn chosen_year(request: &PageRequest) -> (i16, Option<i16>, Option<i1
 
 #[cfg(test)]
 mod tests {
-    use varve_archive::{Node, NodeKind, SnapshotContent, SnapshotId};
+    use varve_archive::{SnapshotContent, SnapshotId};
+    use varve_content::{Node, NodeKind};
     use varve_world::Timestamp;
 
     use super::*;

@@ -1,7 +1,8 @@
 //! Search: names in all snapshots.
 
 use askama::Template;
-use varve_archive::{IndexedPath, Node, NodeKind, Snapshot, SnapshotId};
+use varve_archive::{IndexedPath, Snapshot, SnapshotId};
+use varve_content::{Node, NodeKind};
 
 use super::page::{Frame, PageError, PageHtml};
 use super::snapshot_place::address_in;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use varve_archive::folder::Overwrite;
+use varve_content::folder::Overwrite;
 use varve_machine::ImageFormat;
 
 use super::SnapshotFilterArgs;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use varve_archive::Hold;
-use varve_archive::folder::wrong_in_pattern;
+use varve_content::folder::wrong_in_pattern;
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
 use varve_store::{DiskIndexConfig, StoreConfig};

@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use serde_json::json;
-use varve_archive::folder::{
+use varve_content::folder::{
     Overwrite, RestoreCounts, RestoreFilter, RestoreFolderError, RestoreOptions, Watch, read_back,
     restore_folder,
 };
-use varve_archive::{DamageList, Files, Node, NodeKind, Problem, Progress, Tree};
+use varve_content::{DamageList, Files, Node, NodeKind, Problem, Progress, Tree};
 use varve_machine::ImageFormat;
 use varve_replica::HealingStore;
 use varve_session::{Hinted, OpenArchive, UsageError, WithHint};
@@ -299,7 +299,7 @@ fn source_of(place: &PlaceInSnapshot<'_>, restore: &RestoreArgs) -> Vec<u8> {
 fn restore_image(
     from: RestoreSource<'_>,
     place: &PlaceInSnapshot<'_>,
-    part: &varve_archive::image::ImagePart,
+    part: &varve_content::image::ImagePart,
     source: &[u8],
     restore: &RestoreArgs,
     destination: &Path,

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use varve_archive::image::{ImagePart, ImageSource, write_image};
-use varve_archive::{Archive, Progress, SnapshotContent, SnapshotId, SnapshotRequest, verify};
+use varve_archive::{Archive, SnapshotContent, SnapshotId, SnapshotRequest, verify};
+use varve_content::Progress;
+use varve_content::image::{ImagePart, ImageSource, write_image};
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{
     CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, ScoreAlgorithm, Secret, Store,

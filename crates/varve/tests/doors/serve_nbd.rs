@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::sandbox::{Sandbox, noise, sparse_image, write_at};
 use serde_json::Value;
-use varve_archive::image::ServedImage;
+use varve_content::image::ServedImage;
 use varve_machine::{NbdDisk, NbdDiskOptions};
 
 /// Returns true if these programs are installed. Otherwise prints the name of the skipped test.

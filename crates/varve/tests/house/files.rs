@@ -11,13 +11,13 @@ use std::path::Path;
 use crate::{crates, report, root, sources, text};
 
 /// The files that create a file under its final name, with the reason. All other results of a
-/// command are made with `varve_archive::NewFile`: a reader must never take half a result for a
+/// command are made with `varve_content::NewFile`: a reader must never take half a result for a
 /// whole one.
 const CREATED_IN_PLACE: [(&str, &str); 18] = [
-    ("varve-archive/src/folder/restore/files.rs", "partial names"),
-    ("varve-archive/src/folder/restore/move_into_place.rs", "partial names"),
-    ("varve-archive/src/restoring/new_file.rs", "the mechanism"),
-    ("varve-archive/src/restoring/unfinished_restore.rs", "partial names"),
+    ("varve-content/src/folder/restore/files.rs", "partial names"),
+    ("varve-content/src/folder/restore/move_into_place.rs", "partial names"),
+    ("varve-content/src/restoring/new_file.rs", "the mechanism"),
+    ("varve-content/src/restoring/unfinished_restore.rs", "partial names"),
     ("varve-machine/src/boot/emulator.rs", "in a temporary folder"),
     ("varve-machine/src/private_folder.rs", "in a temporary folder"),
     ("varve-plan/src/device.rs", "a file to measure a disk with"),
@@ -35,7 +35,7 @@ const CREATED_IN_PLACE: [(&str, &str); 18] = [
 ];
 
 /// A module, as its path within its crate.
-type Module = Vec<String>;
+pub(crate) type Module = Vec<String>;
 
 /// Returns the path of a source file's module.
 fn module_of(folder: &Path, file: &Path) -> Module {
@@ -103,9 +103,9 @@ fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
 
 /// One `use`: a flag that other modules may use it through this one, its path within the crate, and
 /// the name that it has here.
-struct Use {
+pub(crate) struct Use {
     is_reexport: bool,
-    path: Module,
+    pub(crate) path: Module,
     name: String,
 }
 
@@ -144,7 +144,7 @@ fn uses(module: &[String], modules: &BTreeSet<Module>, source: &str) -> Vec<Use>
 }
 
 /// Returns the module that a path leads to, through other modules' re-exports.
-fn target(path: &[String], modules: &BTreeMap<Module, Vec<Use>>, depth: usize) -> Module {
+pub(crate) fn target(path: &[String], modules: &BTreeMap<Module, Vec<Use>>, depth: usize) -> Module {
     let deepest = (0..=path.len()).rev().find(|count| modules.contains_key(&path[..*count])).unwrap_or(0);
     let (module, item) = path.split_at(deepest);
     let reexport = item.first().and_then(|item| {
@@ -157,7 +157,7 @@ fn target(path: &[String], modules: &BTreeMap<Module, Vec<Use>>, depth: usize) -
 }
 
 /// Returns all modules that a module leads to by any number of steps.
-fn reached(from: &Module, edges: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Module> {
+pub(crate) fn reached(from: &Module, edges: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Module> {
     let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(module) = next.pop() {
         next.extend(edges[module].iter().filter(|to| reached.insert((*to).clone())));
@@ -165,16 +165,21 @@ fn reached(from: &Module, edges: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSe
     reached
 }
 
+/// Returns the modules of a crate, each with its source without tests.
+pub(crate) fn module_sources(folder: &Path) -> BTreeMap<Module, String> {
+    let files = sources(folder).into_iter();
+    files.map(|file| (module_of(folder, &file), without_tests(&text(&file)))).collect()
+}
+
+/// Returns the `use` paths of all modules.
+pub(crate) fn all_uses(sources: &BTreeMap<Module, String>) -> BTreeMap<Module, Vec<Use>> {
+    let names: BTreeSet<Module> = sources.keys().cloned().collect();
+    sources.iter().map(|(module, source)| (module.clone(), uses(module, &names, source))).collect()
+}
+
 /// Returns the circles of a crate's files.
 fn circles(folder: &Path) -> BTreeSet<String> {
-    let files = sources(folder);
-    let names: BTreeSet<Module> = files.iter().map(|file| module_of(folder, file)).collect();
-    let of_file = |file| {
-        let module = module_of(folder, file);
-        let found = uses(&module, &names, &without_tests(&text(file)));
-        (module, found)
-    };
-    let modules: BTreeMap<Module, Vec<Use>> = files.iter().map(|file| of_file(file)).collect();
+    let modules = all_uses(&module_sources(folder));
     let edges_of = |(module, uses): (&Module, &Vec<Use>)| {
         let own = uses.iter().filter(|one| !one.is_reexport).map(|one| target(&one.path, &modules, 0));
         let is_other_room = |to: &Module| !to.starts_with(module) && !module.starts_with(to);
@@ -273,7 +278,7 @@ fn results_get_their_names_when_they_are_complete() {
         }
     }
     let allowed: BTreeSet<String> = CREATED_IN_PLACE.iter().map(|(file, _)| (*file).to_owned()).collect();
-    let new = found.difference(&allowed).map(|file| format!("{file}: use varve_archive::NewFile"));
+    let new = found.difference(&allowed).map(|file| format!("{file}: use varve_content::NewFile"));
     let gone = allowed.difference(&found).map(|file| format!("{file}: creates no file any more"));
     report(&new.chain(gone).collect::<Vec<_>>());
 }

@@ -10,8 +10,9 @@ use std::process::Stdio;
 
 use crate::sandbox::{Run, Sandbox, is_root, noise, sparse_image};
 use serde_json::{Value, json};
-use varve_archive::folder::{FolderOptions, Watch};
-use varve_archive::{Archive, Progress, SnapshotRequest};
+use varve_archive::{Archive, SnapshotRequest};
+use varve_content::Progress;
+use varve_content::folder::{FolderOptions, Watch};
 use varve_store::{Store, StoreAccess};
 use varve_world::World;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
-use varve_archive::image::ServedImage;
+use varve_content::image::ServedImage;
 use varve_edition::{
     BlockForm, CheckedBlock, EditionHead, MACHINE_DESCRIPTION_BYTES_MAX, MachineDescription, ObjectName,
 };

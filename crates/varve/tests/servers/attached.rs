@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use varve_archive::image::ServedImage;
+use varve_content::image::ServedImage;
 use varve_machine::{NbdDisk, NbdDiskOptions};
 
 use crate::kinds::{static_http2, static_nginx, static_python};

@@ -21,8 +21,8 @@ use crate::sandbox::{Sandbox, has, manifest, noise, sample_folder, sparse_image,
 use crate::venti_server::strange::Strange;
 use crate::venti_server::{STORE, Server, at, command_at, fails_at, make_store};
 use serde_json::{Value, json};
-use varve_archive::image::ServedImage;
 use varve_block::{Block, BlockName, BlockStore, BlockType, Score, with_causes};
+use varve_content::image::ServedImage;
 use varve_machine::{NbdDisk, NbdDiskOptions};
 use varve_remote::{VentiOptions, VentiStore};
 use varve_venti::{VentiReply, VentiRequest};

@@ -1,11 +1,11 @@
 use varve_block::{GetError, MemoryBlockStore};
+use varve_content::{FieldReader, split_record};
 use varve_world::Timestamp;
 
 use super::*;
 use crate::catalog::losses::LostBlock;
 use crate::catalog::removed::tests::trashed;
 use crate::catalog::snapshot::tests::snapshot;
-use crate::records::fields::{FieldReader, split_record};
 
 /// Roots of which the first is final.
 fn final_first(names: &[BlockName]) -> Vec<CatalogRoot> {

@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 
 use varve_block::BlockStore;
+use varve_content::Progress;
 use varve_store::{Store, is_structure, note_fingerprint};
 use varve_upkeep::{FILTER_BYTES_DEFAULT, LiveBlocks, RepairError};
 
 use super::RepairArchiveError;
 use crate::catalog::catalog_root::Catalog;
 use crate::checking::verify::VerifyError;
-use crate::progress::Progress;
 use crate::reclaiming::mark::mark_trees;
 use crate::reclaiming::mark_error::MarkError;
 use crate::reclaiming::roots::LiveRoots;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use varve_block::{BlockName, PutError, SyncError};
+use varve_content::Progress;
 use varve_log::{ArenaId, OpenLogError};
 use varve_store::Store;
 use varve_upkeep::{AuditShare, Damage, DamageKind, MendPlan, MendWay, RepairError, Repaired};
@@ -11,7 +12,6 @@ use varve_upkeep::{AuditShare, Damage, DamageKind, MendPlan, MendWay, RepairErro
 use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
 use crate::catalog::losses::Losses;
 use crate::checking::verify::{Harm, Verified, VerifyError, check_known, check_log};
-use crate::progress::Progress;
 
 /// The extent of the search for damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,14 +6,14 @@ use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
 use varve_block::{BlockName, BlockStore, BlockType, GetError, Score, with_causes};
+use varve_content::Progress;
+use varve_content::vac::{OpenVacError, VacLine};
 use varve_tree::{
     Entry, ReadVentiFolderError, VENTI_ENTRY_BYTES, VacMode, VacRecord, VentiEntry, VentiFolder, VentiRoot,
 };
 
 use super::VerifyError;
 use super::tree::{LeafCheck, TreeCheck};
-use crate::progress::Progress;
-use crate::vac::{OpenVacError, VacLine};
 
 /// The kind of the archive of a folder.
 const VAC: &[u8] = b"vac";

@@ -2,13 +2,13 @@
 //! a disk with a moving head seeks little.
 
 use parking_lot::Mutex;
+use varve_content::Progress;
 use varve_log::ArenaId;
 use varve_store::Store;
 use varve_upkeep::{ArenaCheck, Checker, ClumpGroup, StartedCheck};
 use varve_world::{PageBuffer, read_each, read_each_with};
 
 use super::VerifyError;
-use crate::progress::Progress;
 
 /// The number of arenas in a group of which only the structure is read.
 const OUTLINE_COUNT: usize = 256;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use varve_block::{BlockName, BlockStore, GetError, with_causes};
+use varve_content::Progress;
 use varve_tree::{Entry, Visit, walk};
 
 use super::VerifyError;
-use crate::progress::Progress;
 
 /// Names per lookup.
 const LOOKUP_COUNT: usize = 1024;

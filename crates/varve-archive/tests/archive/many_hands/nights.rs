@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use varve_archive::image::{ImagePart, ImageSource, write_image};
-use varve_archive::{
-    Archive, Progress, RepairScope, Snapshot, SnapshotContent, SnapshotRequest, repair, verify,
-};
+use varve_archive::{Archive, RepairScope, Snapshot, SnapshotContent, SnapshotRequest, repair, verify};
 use varve_block::with_causes;
+use varve_content::Progress;
+use varve_content::image::{ImagePart, ImageSource, write_image};
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{
     AuditFindingKind, AuditReport, CloneOptions, ClumpShare, Replica, ReplicaStorage, ReplicaToAudit,

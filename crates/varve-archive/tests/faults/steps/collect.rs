@@ -1,7 +1,8 @@
 //! Collections: in one go, or in batches between which anything else happens.
 
-use varve_archive::{CollectOptions, Collection, ForeignRoots, PriceFile, Progress, Snapshot, SnapshotId};
+use varve_archive::{CollectOptions, Collection, ForeignRoots, PriceFile, Snapshot, SnapshotId};
 use varve_block::with_causes;
+use varve_content::Progress;
 use varve_replica::{DropPlan, Dropped, ReplicateOptions, ReplicationPlan, ReplicationSource};
 use varve_store::{LeaseHolder, LeasedSnapshots, Store, StoreAccess, take_lease};
 use varve_upkeep::{FILTER_BYTES_DEFAULT, ReclaimBudget};

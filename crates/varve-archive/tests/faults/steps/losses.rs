@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use varve_archive::{Archive, Losses, Progress, accept_losses, plan_to_accept, verify};
+use varve_archive::{Archive, Losses, accept_losses, plan_to_accept, verify};
 use varve_block::{BlockName, with_causes};
+use varve_content::Progress;
 use varve_store::StoreAccess;
 use varve_upkeep::{AuditShare, Checker};
 

@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use varve_archive::{
-    Archive, Progress, RepairPlan, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify,
-};
+use varve_archive::{Archive, RepairPlan, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify};
 use varve_block::{Block, BlockName, BlockStore, BlockType, with_causes};
+use varve_content::Progress;
 use varve_log::ArenaId;
 use varve_sim::{Rot, SeededDraw, Strike};
 use varve_store::{Store, StoreAccess};

@@ -4,10 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use varve_archive::folder::Watch;
-use varve_archive::image::ImageSource;
-use varve_archive::{Archive, Progress, SnapshotRequest, TakeError, TakenSnapshot as Finished};
+use varve_archive::{Archive, SnapshotRequest, TakeError, TakenSnapshot as Finished};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, with_causes};
+use varve_content::Progress;
+use varve_content::folder::Watch;
+use varve_content::image::ImageSource;
 use varve_sim::{Fault, SeededDraw};
 use varve_store::{OpenStoreError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry};

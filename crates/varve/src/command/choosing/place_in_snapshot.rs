@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use varve_archive::folder::{LookupError, StoredFiles, lookup};
-use varve_archive::image::{CachedBlocks, ImagePart};
-use varve_archive::vac::{VacArchive, VacContent, VacFiles, VacLine};
-use varve_archive::{Files, ImageFiles, LeftOutRecord, Node, NodeKind, Snapshot, SnapshotContent};
+use varve_archive::{LeftOutRecord, Snapshot, SnapshotContent};
 use varve_block::{BlockStore, visible};
+use varve_content::folder::{LookupError, StoredFiles, lookup};
+use varve_content::image::{CachedBlocks, ImagePart};
+use varve_content::vac::{VacArchive, VacContent, VacFiles, VacLine};
+use varve_content::{Files, ImageFiles, Node, NodeKind};
 use varve_replica::HealingStore;
 use varve_tree::Entry;
 

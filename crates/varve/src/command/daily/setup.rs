@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
-use varve_archive::{NewFile, PRIVATE};
 use varve_block::to_hex;
+use varve_content::{NewFile, PRIVATE};
 use varve_session::{Hinted, UsageError};
 use varve_store::{Permission, Role};
 use varve_watch::{ConfigText, DailyConfig};

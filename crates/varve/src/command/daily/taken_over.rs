@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use varve_archive::{NodeList, Snapshot, SnapshotContent};
+use varve_archive::{Snapshot, SnapshotContent};
+use varve_content::NodeList;
 use varve_daily::is_series_of;
 use varve_watch::{ConfiguredSource, ConfiguredStore, SourceWhat};
 

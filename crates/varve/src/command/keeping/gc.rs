@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::vac::VacLine;
 use varve_archive::{
     Archive, CollectError, CollectOptions, Collection, CollectionReport, ForeignRoots, MarkError, PriceFile,
-    Progress, SnapshotId,
+    SnapshotId,
 };
 use varve_block::{Score, with_causes};
+use varve_content::Progress;
+use varve_content::vac::VacLine;
 use varve_session::{UsageError, WithHint};
 use varve_store::{IndexKind, Store};
 use varve_upkeep::{

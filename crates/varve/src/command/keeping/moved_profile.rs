@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use varve_archive::image::{CachedBlocks, ImageReader};
 use varve_block::BlockStore;
+use varve_content::image::{CachedBlocks, ImageReader};
 use varve_edition::{DiskProfile, ProfileRead};
 use varve_image::{Disk, MovedFiles};
 use varve_publish::ProfileMover;

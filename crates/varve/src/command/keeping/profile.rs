@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{NewFile, PUBLIC};
+use varve_content::{NewFile, PUBLIC};
 use varve_edition::{DiskProfile, PROFILE_BYTES_MAX, ProfileRead, parse_blkparse};
 use varve_serve::nbd::{RecordedDisk, ServedDisk};
 use varve_session::{UsageError, WithHint};

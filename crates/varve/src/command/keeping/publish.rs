@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{NewFile, PRIVATE, Snapshot, SnapshotContent};
+use varve_archive::{Snapshot, SnapshotContent};
+use varve_content::{NewFile, PRIVATE};
 use varve_edition::{
     BlockForm, EditionContentKey, EditionSigner, ImageCipher, ObjectName, OpenHeadError, PublicationAddress,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use varve_archive::Progress;
+use varve_content::Progress;
 use varve_replica::{ReplicateError, ReplicateOptions, ReplicationSource};
 use varve_session::{PUT_CONFIG, replica_hint};
 use varve_store::Secret;

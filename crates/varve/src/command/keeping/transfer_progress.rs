@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use varve_archive::Progress;
+use varve_content::Progress;
 use varve_remote::Observer;
 
 /// Shows the progress of transfers.

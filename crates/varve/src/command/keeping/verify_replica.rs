@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use varve_archive::{Archive, Harm, Progress, harm_of};
+use varve_archive::{Archive, Harm, harm_of};
 use varve_block::with_causes;
+use varve_content::Progress;
 use varve_remote::{HiddenObjects, ObjectLock};
 use varve_replica::{
     AuditFinding, AuditReport, ClumpShare, ReplicaToAudit, ReplicateError, ReplicateOptions, ReplicationPlan,

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::vac::VacLine;
 use varve_archive::{ArchiveHarm, VerifiedArchive, verify_archive};
 use varve_block::visible;
+use varve_content::vac::VacLine;
 use varve_session::UsageError;
 
 use crate::command::choosing::place_in_snapshot;

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use varve_archive::folder::{PathChange, compare_folders};
-use varve_archive::image::ImagePart;
-use varve_archive::{ImageFiles, Tree};
 use varve_block::{BlockStore, with_causes};
+use varve_content::folder::{PathChange, compare_folders};
+use varve_content::image::ImagePart;
+use varve_content::{ImageFiles, Tree};
 
 use crate::arguments::DiffArgs;
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;

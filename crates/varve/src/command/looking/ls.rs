@@ -5,9 +5,10 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use varve_archive::folder::{ListEvent, ListNext, list};
-use varve_archive::{Files, ImageFiles, LeftOutRecord, ListedVolume, Node, NodeKind};
+use varve_archive::LeftOutRecord;
 use varve_block::{visible, with_causes};
+use varve_content::folder::{ListEvent, ListNext, list};
+use varve_content::{Files, ImageFiles, ListedVolume, Node, NodeKind};
 use varve_image::VolumeContent;
 
 use crate::arguments::LsArgs;

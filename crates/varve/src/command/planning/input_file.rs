@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use varve_archive::{NewFile, PUBLIC};
+use varve_content::{NewFile, PUBLIC};
 use varve_plan::PlanInputError;
 
 use crate::show;

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use varve_archive::{Archive, NewFile, PRIVATE};
+use varve_archive::Archive;
+use varve_content::{NewFile, PRIVATE};
 use varve_trace::{
     SourceKind, TraceEnding, TraceHeader, TraceMaker, TraceProfile, TraceProfiler, TraceReader, TraceRecord,
     TraceRun, TraceWriter,

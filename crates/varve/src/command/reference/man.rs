@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use varve_content::{NewFile, PUBLIC};
+
 use clap::{Arg, ArgAction, Command};
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
-use varve_archive::{NewFile, PUBLIC};
 
 use crate::environment::VARIABLES;
 use crate::exit_status;

@@ -7,8 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use varve_content::{DamageList, NewFile, PRIVATE};
+
 use serde_json::json;
-use varve_archive::{DamageList, NewFile, PRIVATE};
 
 use super::destinations::OUTPUT;
 use crate::invocation::Invocation;

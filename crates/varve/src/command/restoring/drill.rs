@@ -8,13 +8,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::folder::{
+use varve_archive::{Snapshot, SnapshotContent};
+use varve_block::with_causes;
+use varve_content::folder::{
     ListEvent, ListNext, RestoreOptions, StoredFiles, Watch, list, read_back, restore_folder,
 };
-use varve_archive::{
-    Files, ImageFiles, Node, NodeKind, Problem, Progress, ReadContentError, Snapshot, SnapshotContent,
-};
-use varve_block::with_causes;
+use varve_content::{Files, ImageFiles, Node, NodeKind, Problem, Progress, ReadContentError};
 use varve_daily::{Drill, DrillRecord};
 use varve_session::{Interrupted, OpenArchive, UsageError};
 use varve_world::{Clock, Random, RealClock, RealRandom, Workers};

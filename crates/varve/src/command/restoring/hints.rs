@@ -2,9 +2,9 @@
 
 use std::io;
 
-use varve_archive::folder::RestoreFolderError;
-use varve_archive::image::RestoreImageError;
 use varve_block::causes;
+use varve_content::folder::RestoreFolderError;
+use varve_content::image::RestoreImageError;
 
 /// The hint for an existing destination, beginning with the option that changes least.
 pub(super) const EXISTS: &str = "--dry-run shows the changes; --overwrite if-changed replaces files that differ, and removes nothing; a / at the end of the destination restores into that folder, under its own name";

@@ -6,9 +6,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::Progress;
-use varve_archive::folder::{Overwrite, RestoreAction, RestoreCounts, RestoreReason};
-use varve_archive::image::{ImageOptions, ImagePart, read_back_image, restore_image, write_image_around};
+use varve_content::Progress;
+use varve_content::folder::{Overwrite, RestoreAction, RestoreCounts, RestoreReason};
+use varve_content::image::{ImageOptions, ImagePart, read_back_image, restore_image, write_image_around};
 use varve_machine::{ForeignFile, ImageFormat, RestoreForeignError, restore_foreign};
 use varve_session::{UsageError, WithHint};
 use varve_world::Timestamp;

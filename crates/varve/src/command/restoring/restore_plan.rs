@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use varve_archive::Tree;
-use varve_archive::folder::{
+use varve_content::Tree;
+use varve_content::folder::{
     PlanCounts, PlannedEntry, RestoreAction, RestoreOptions, RestoreReason, plan_restore,
 };
 use varve_session::WithHint;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
-use varve_archive::image::{CachedBlocks, ImageReader};
 use varve_archive::{Snapshot, SnapshotContent, SnapshotFilter};
+use varve_content::image::{CachedBlocks, ImageReader};
 use varve_machine::boot::{Hardware, KeptWrites, attached};
 use varve_serve::nbd::{NbdSettings, RecordedDisk, ServedDisk, SnapshotDisks};
 use varve_session::{LeaseScope, UsageError};

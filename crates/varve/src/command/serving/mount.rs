@@ -28,7 +28,7 @@ pub fn run(invocation: &Invocation, args: &MountArgs) -> Result<CommandOutcome> 
     let (days, blocks) = open(invocation, args)?;
     let days = Arc::new(days);
     // The source marks Varve's mounts, even where they have no file system type of their own
-    // (`varve_archive`, `folder/mounts.rs`).
+    // (`varve_content`, `folder/mounts.rs`).
     let source = format!("varve:{}", invocation.session.store_path()?.display());
     let options = fuse::MountOptions { source, allow_other: args.allow_other };
     let mounted = fuse::mount(days, &args.folder, &options)?;

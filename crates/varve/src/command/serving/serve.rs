@@ -13,9 +13,9 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use varve_archive::image::CachedBlocks;
 use varve_archive::{Archive, FilteredSnapshots, SnapshotFilter, SnapshotList, StoreSnapshots};
 use varve_block::{BlockStore, with_causes};
+use varve_content::image::CachedBlocks;
 use varve_serve::days::Days;
 use varve_serve::nbd::{
     Endpoint, FoundDisk, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk, ServedDisks,

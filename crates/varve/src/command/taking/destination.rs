@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::folder::{FolderOptions, StreamOwner, Watch};
-use varve_archive::image::ImageSource;
 use varve_archive::{
-    Archive, ChangeError, NameTaken, Progress, RemoteArchive, Snapshot, SnapshotId, SnapshotRequest,
-    TagChanges, TakeError, TakenSnapshot,
+    Archive, ChangeError, NameTaken, RemoteArchive, Snapshot, SnapshotId, SnapshotRequest, TagChanges,
+    TakeError, TakenSnapshot,
 };
+use varve_content::Progress;
+use varve_content::folder::{FolderOptions, StreamOwner, Watch};
+use varve_content::image::ImageSource;
 use varve_proxy::RecordingStore;
 use varve_session::{LockedRootsFile, StoreLocation, UsageError};
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::folder::{ArchiveFolderError, Watch};
-use varve_archive::{Archive, Problem, TakeError};
+use varve_archive::{Archive, TakeError};
+use varve_content::Problem;
+use varve_content::folder::{ArchiveFolderError, Watch};
 use varve_import::borg::{BorgArchive, BorgError, BorgFilter, BorgProgram, BorgRestore, OpenBorgError};
 use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter, ResticFolder};
 use varve_import::tar::TarArchive;

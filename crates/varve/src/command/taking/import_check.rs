@@ -6,9 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use varve_archive::folder::{RestoreFilter, RestoreOptions, StoredFiles, Watch, read_back};
-use varve_archive::image::{ImagePart, read_back_image};
-use varve_archive::{Archive, Node, Problem, Progress, Snapshot, SnapshotContent};
+use varve_archive::{Archive, Snapshot, SnapshotContent};
+use varve_content::folder::{RestoreFilter, RestoreOptions, StoredFiles, Watch, read_back};
+use varve_content::image::{ImagePart, read_back_image};
+use varve_content::{Node, Problem, Progress};
 use varve_import::{OwnRestore, check_attributes};
 
 use crate::command::looking::snapshot_list;

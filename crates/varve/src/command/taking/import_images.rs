@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use jiff::tz::TimeZone;
-use varve_archive::image::{ImageSource, image_shape};
 use varve_archive::{Archive, Snapshot, SnapshotContent, SnapshotRequest};
+use varve_content::image::{ImageSource, image_shape};
 use varve_import::{ForeignSnapshot, import_tag, series_names, time_in_name};
 use varve_machine::{ImageFormat, ImageLayer, convert_to_raw, image_chain};
 use varve_session::Hinted;

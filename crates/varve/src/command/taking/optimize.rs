@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use varve_archive::SnapshotContent;
-use varve_archive::image::{CachedBlocks, ImageReader, ImageSource, open_to_read};
+use varve_content::image::{CachedBlocks, ImageReader, ImageSource, open_to_read};
 use varve_edition::DiskProfile;
 use varve_image::{ReadAt, RelocatedDisk};
 use varve_machine::ImageFormat;

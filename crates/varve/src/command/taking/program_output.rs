@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::process::Signal;
-use varve_archive::Progress;
+use varve_content::Progress;
 use varve_session::UsageError;
 
 use crate::arguments::TakeSnapshotArgs;

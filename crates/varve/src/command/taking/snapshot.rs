@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::folder::{ArchiveFolderError, FolderOptions, StreamOwner, Watch, only_this_file};
-use varve_archive::image::{ImageSource, mounted_for_writing, open_to_read};
-use varve_archive::vac::{ArchivedVac, VacOptions};
-use varve_archive::{LeftOutRecord, Problem, Progress, SnapshotRequest, TakeError, TakenSnapshot};
+use varve_archive::{LeftOutRecord, SnapshotRequest, TakeError, TakenSnapshot};
 use varve_block::with_causes;
+use varve_content::folder::{ArchiveFolderError, FolderOptions, StreamOwner, Watch, only_this_file};
+use varve_content::image::{ImageSource, mounted_for_writing, open_to_read};
+use varve_content::vac::{ArchivedVac, VacOptions};
+use varve_content::{Problem, Progress};
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_session::{Interrupted, StoreLocation, UsageError};

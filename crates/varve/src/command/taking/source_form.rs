@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::image::{OpenSourceError, open_to_read};
 use varve_archive::{Snapshot, SnapshotContent, SnapshotRequest};
+use varve_content::image::{OpenSourceError, open_to_read};
 use varve_image::{Disk, TableKind, VolumeContent};
 use varve_machine::ImageFormat;
 use varve_session::UsageError;

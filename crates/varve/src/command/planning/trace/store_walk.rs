@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::{FolderStack, FolderStep, Node, NodeKind, NodeList, Snapshot, SnapshotContent};
+use varve_archive::{Snapshot, SnapshotContent};
 use varve_block::{BlockName, BlockStore, BlockType};
+use varve_content::{FolderStack, FolderStep, Node, NodeKind, NodeList};
 use varve_store::Store;
 use varve_trace::{
     BlockIds, BlockUse, SizeClass, SizeMeter, SnapshotBegin, SourceKind, TraceRecord, TraceRun, WaitingRun,

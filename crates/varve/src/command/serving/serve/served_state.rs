@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use varve_archive::{Archive, Catalog, Progress, SpaceNeeds};
+use varve_archive::{Archive, Catalog, SpaceNeeds};
 use varve_block::with_causes;
+use varve_content::Progress;
 use varve_daily::{DrillRecord, StatusReport};
 use varve_log::ArenaId;
 use varve_store::{Hint, Store};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use varve_archive::Progress;
+use varve_content::Progress;
 use varve_image::{ReadAt, RelocatedDisk, VolumeStructure};
 use varve_machine::{find_program, program};
 use varve_session::Interrupted;

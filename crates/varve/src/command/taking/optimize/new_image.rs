@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::image::{ContentRun, ImageSource, RunContent, ServedImage, make_image};
-use varve_archive::{Progress, SnapshotRequest};
+use varve_archive::SnapshotRequest;
+use varve_content::Progress;
+use varve_content::image::{ContentRun, ImageSource, RunContent, ServedImage, make_image};
 use varve_image::{ReadAt, RelocatedDisk};
 use varve_session::UsageError;
 

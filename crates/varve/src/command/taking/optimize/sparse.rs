@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::Progress;
+use varve_content::Progress;
 use varve_image::ReadAt;
 use varve_session::Interrupted;
 

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use varve_archive::folder::{FolderOptions, FolderSurvey, SurveyEvent, survey_folder};
-use varve_archive::{LeftOutRecord, NodeKind, Problem, Progress, SnapshotRequest};
+use varve_archive::{LeftOutRecord, SnapshotRequest};
+use varve_content::folder::{FolderOptions, FolderSurvey, SurveyEvent, survey_folder};
+use varve_content::{NodeKind, Problem, Progress};
 use varve_session::Interrupted;
 
 use super::super::snapshot_names::PlannedSnapshot;

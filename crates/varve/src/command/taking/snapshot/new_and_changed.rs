@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use varve_content::folder::{FileNews, FolderCounts, FolderOptions, NewsCounts, NoteNews, survey_folder};
+
 use serde_json::{Value, json};
-use varve_archive::folder::{FileNews, FolderCounts, FolderOptions, NewsCounts, NoteNews, survey_folder};
 
 use crate::invocation::Invocation;
 use crate::progress_bar::ShownProgress;

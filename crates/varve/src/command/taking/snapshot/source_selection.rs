@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use varve_archive::folder::{
+use varve_content::folder::{
     ExcludeRule, ExcludeRules, FolderOptions, LeftOutEntry, LeftOutOfFolder, LeftOutReason, ListedPaths,
     RuleOrigin,
 };

@@ -1,0 +1,4 @@
+//! Images and folders, archived into blocks in memory and restored.
+
+mod folder;
+mod image;
