@@ -1,9 +1,9 @@
 //! The contract of every [`BlockStore`](crate::BlockStore), as one test suite that all
 //! implementations pass.
 
-use crate::{
-    BLOCK_BYTES_MAX, Block, BlockKind, BlockName, BlockStore, BlockType, ExpectedReads, GetError, PutError,
-    PutHints,
+use crate::block_type::{BlockKind, BlockType};
+use crate::store::{
+    BLOCK_BYTES_MAX, Block, BlockName, BlockStore, ExpectedReads, GetError, PutError, PutHints,
 };
 
 /// Runs the whole suite on stores that `fresh` makes. Each must be empty.
@@ -98,7 +98,7 @@ fn a_missing_block_is_named(store: &impl BlockStore) {
     let missing_score = {
         let mut bytes = there.as_bytes().to_vec();
         bytes[0] ^= 1;
-        crate::Score::try_from(bytes.as_slice()).unwrap()
+        crate::score::Score::try_from(bytes.as_slice()).unwrap()
     };
     let missing = BlockName { score: missing_score, block_type: BlockType::DATA };
     let present = BlockName { score: there, block_type: BlockType::DATA };
@@ -117,7 +117,7 @@ fn sizes_are_bounded(store: &impl BlockStore) {
 fn many_threads_agree(store: &impl BlockStore) {
     let bytes: Vec<Vec<u8>> = (0..200).map(|i| pattern(i, 3000)).collect();
     let blocks: Vec<Block<'_>> = bytes.iter().map(|bytes| data(bytes)).collect();
-    let answers: Vec<Vec<crate::Score>> = std::thread::scope(|scope| {
+    let answers: Vec<Vec<crate::score::Score>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|thread| {
                 let blocks = &blocks;

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use crate::score::Score;
+use crate::store::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, SyncError};
 
 /// Blocks in a map, named by BLAKE3. Counts the reads, so that a test can assert "this reads one
 /// block".

@@ -14,7 +14,7 @@
 //! even if its place is. The fingerprint is used only for refusals: it shows that a name is not
 //! from this store, or was tampered with. It never serves as proof that two blocks are equal.
 
-use crate::Score;
+use crate::score::Score;
 
 /// The bytes of a block's name in a by-value store.
 pub const PLACED_SCORE_BYTES: usize = 24;

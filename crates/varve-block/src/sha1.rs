@@ -2,7 +2,7 @@
 
 use sha1::{Digest as _, Sha1};
 
-use crate::Score;
+use crate::score::Score;
 
 /// The bytes of a Venti score.
 pub const SHA1_BYTES: usize = 20;

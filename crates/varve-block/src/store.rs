@@ -4,7 +4,9 @@ use std::error::Error;
 
 use bytes::Bytes;
 
-use crate::{BlockType, Score, has_kind};
+use crate::block_type::BlockType;
+use crate::has_kind;
+use crate::score::Score;
 
 /// The largest block, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;

@@ -4,8 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::edition_key::ADDRESS_KEY_HEAD;
-use crate::{EditionKey, EditionKeyError};
+use crate::edition_key::{ADDRESS_KEY_HEAD, EditionKey, EditionKeyError};
 
 /// The place of a publication, and the key of its publisher if the address has one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 //! Queued reads (`Q`) count: they are in the order in which they were requested. Every other line
 //! is skipped, since `blkparse` ends its output with a summary.
 
-use crate::ProfileRead;
+use crate::profile::ProfileRead;
 
 const SECTOR_BYTES: u64 = 512;
 

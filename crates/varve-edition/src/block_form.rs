@@ -18,7 +18,7 @@ use std::sync::Arc;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
 
-use crate::ObjectName;
+use crate::object_name::ObjectName;
 use crate::stored_block::{CODEC_BYTES, StoredCompression, UnpackError, store_block};
 
 const ADDITIONAL_DATA: &[u8] = b"varve publication 1";

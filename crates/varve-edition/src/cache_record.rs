@@ -15,7 +15,8 @@
 use varve_block::LittleEndian;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{OBJECT_BYTES_MAX, ObjectName};
+use crate::OBJECT_BYTES_MAX;
+use crate::object_name::ObjectName;
 
 const MAGIC: [u8; 8] = *b"VRVBLK1\0";
 const CHECKED_BYTES: usize = 48;

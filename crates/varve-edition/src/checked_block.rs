@@ -1,8 +1,8 @@
 //! A stored block from a server or a cache: first compared with its name, then decrypted and
 //! decompressed.
 
-use crate::ObjectName;
 use crate::block_form::BlockForm;
+use crate::object_name::ObjectName;
 use crate::stored_block::{UnpackError, unpack_block};
 
 /// Bytes that do not have the name under which they were requested.

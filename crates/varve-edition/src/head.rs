@@ -23,13 +23,14 @@ use base64::engine::general_purpose::STANDARD;
 use varve_block::{from_hex, has_kind, to_hex};
 use varve_world::Timestamp;
 
+use crate::block_form::ImageCipher;
+use crate::disk_shape::{DiskShape, PublishedBlockBytes};
+use crate::edition_key::{EditionKey, EditionSigner};
 use crate::first_line::later_version;
 use crate::head_lines::{SIGNATURE, decode_number, decode_word, encode_word, pairs, split};
+use crate::object_name::ObjectName;
 use crate::time_text::{format_time, parse_time};
-use crate::{
-    DiskShape, EditionKey, EditionSigner, HEAD_BYTES_MAX, ImageCipher, OBJECT_BYTES_MAX, ObjectName,
-    PublishedBlockBytes,
-};
+use crate::{HEAD_BYTES_MAX, OBJECT_BYTES_MAX};
 
 const FIRST_LINE: &str = "varve publication 1";
 const MIRROR_COUNT_MAX: usize = 16;

@@ -25,11 +25,12 @@ use std::collections::BTreeMap;
 
 use varve_block::{LittleEndian, has_kind};
 
-use crate::block_form::STORED_OVERHEAD_BYTES;
-use crate::{
-    BlockForm, CheckedBlock, DiskShape, OBJECT_BYTES_MAX, ObjectName, PAGE_BYTES_MAX, ROOT_BYTES_MAX,
-    UnpackError,
-};
+use crate::block_form::{BlockForm, STORED_OVERHEAD_BYTES};
+use crate::checked_block::CheckedBlock;
+use crate::disk_shape::DiskShape;
+use crate::object_name::ObjectName;
+use crate::stored_block::UnpackError;
+use crate::{OBJECT_BYTES_MAX, PAGE_BYTES_MAX, ROOT_BYTES_MAX};
 
 const MAGIC: [u8; 8] = *b"VARVEMAP";
 const VERSION: u32 = 1;

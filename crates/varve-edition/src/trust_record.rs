@@ -18,8 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use varve_block::{from_hex, has_kind, to_hex};
 
+use crate::edition_key::EditionKey;
 use crate::first_line::later_version;
-use crate::{EditionKey, ObjectName};
+use crate::object_name::ObjectName;
 
 const FIRST_LINE: &str = "varve trust 2";
 const FIRST_LINE_1: &str = "varve trust 1";

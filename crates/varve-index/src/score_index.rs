@@ -3,7 +3,8 @@
 use parking_lot::{RwLock, RwLockReadGuard};
 use varve_block::{Fingerprint, LogAddress};
 
-use crate::{DiskIndex, FoundAddresses, IndexFull, MemoryIndex, NearAddresses};
+use crate::disk::{DiskIndex, FoundAddresses, NearAddresses};
+use crate::memory_index::{IndexFull, MemoryIndex};
 
 /// Maps fingerprints to candidates. May be used from several threads at once.
 ///

@@ -1,6 +1,6 @@
 //! Statistics of an index in memory, for `varve stats`.
 
-use crate::MemoryIndex;
+use crate::memory_index::MemoryIndex;
 use crate::segment::IndexSegment;
 
 /// The fill of an index, and the cost of its look-ups.

@@ -131,7 +131,7 @@ impl WatchedProxy {
                 ]
             }
             Self::Shards(shards) => {
-                let numbers = |shard: crate::ShardStatus| {
+                let numbers = |shard: crate::shards::ShardStatus| {
                     let label = Some(("shard", shard.name));
                     let failing = ("varve_shard_failing", label.clone(), shard.is_failing.into());
                     [failing, ("varve_shard_failures_total", label, shard.failures)]

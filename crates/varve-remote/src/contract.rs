@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use varve_world::FileName;
 
-use crate::{Erased, NonObjectKind, Object, PutMode, Target, TargetError};
+use crate::target::{Erased, NonObjectKind, Object, PutMode, Target, TargetError};
 
 /// Runs the whole suite. Each call of `fresh` must make an empty target.
 ///

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::Target;
 use crate::naming::location::{Location, LocationError};
 use crate::open_options::OpenOptions;
 use crate::retry::retrying_target::RetryingTarget;
+use crate::target::Target;
 use crate::targets::folder::FolderTarget;
 use crate::targets::ftp::Ftp;
 use crate::targets::s3::S3;

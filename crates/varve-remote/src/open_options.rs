@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::naming::password::Password;
 use crate::retry::retrying_target::RetryPolicy;
-use crate::{Pace, Password};
+use crate::transfer::pace::Pace;
 
 /// The treatment of an SSH server without a known key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

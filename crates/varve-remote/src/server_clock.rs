@@ -10,9 +10,9 @@ use reqwest::{Client, Method, Request};
 use url::Url;
 use varve_world::Timestamp;
 
-use crate::Location;
 use crate::http::plain_receiver::USER_AGENT;
 use crate::naming::leftovers;
+use crate::naming::location::Location;
 use crate::retry::attempt_error::chain;
 use crate::tls;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use varve_block::{BlockName, BlockStore, Bytes, GetError, forward_block_store};
 
-use crate::Store;
+use crate::store::Store;
 
 /// A store that does not return barren blocks: blocks that lead to removed ones. `venti/copy -f`
 /// skips the tree below every block that the destination returns.

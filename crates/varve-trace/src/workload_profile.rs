@@ -227,7 +227,7 @@ impl TraceProfiler {
                     self.begin_snapshot(&SnapshotBegin {
                         time: 0,
                         series: u64::MAX,
-                        source: crate::SourceKind::Unknown,
+                        source: crate::record::SourceKind::Unknown,
                     });
                 }
                 self.put(run);

@@ -2,12 +2,11 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::request::encode_write;
-use crate::version::{VersionError, VersionLine};
-use crate::{
-    ClientHello, DecodeReplyError, EncodeRequestError, FrameError, MessageDecoder, VentiMessage, VentiReply,
-    VentiRequest, Version, WireType,
-};
+use crate::frames::{FrameError, MessageDecoder, VentiMessage};
+use crate::reply::{DecodeReplyError, VentiReply};
+use crate::request::{ClientHello, EncodeRequestError, VentiRequest, encode_write};
+use crate::version::{Version, VersionError, VersionLine};
+use crate::wire_type::WireType;
 
 /// Every reply except for a block is shorter than this.
 const MESSAGE_BYTES_MIN: usize = 4096;

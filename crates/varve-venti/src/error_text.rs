@@ -1,6 +1,7 @@
 //! The error texts of servers. Clients and scripts compare them, so they follow other servers.
 
-use crate::{SCORE_BYTES, WireType};
+use crate::SCORE_BYTES;
+use crate::wire_type::WireType;
 
 /// The beginning of the answer to a read of a missing block.
 pub(crate) const MISSING_TEXT: &str = "no block with score ";

@@ -2,7 +2,8 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use crate::{SKIPPED_BYTES_MAX, Version};
+use crate::SKIPPED_BYTES_MAX;
+use crate::version::Version;
 
 /// The shortest message has a type and a tag.
 const MESSAGE_BYTES_MIN: usize = 2;

@@ -14,7 +14,8 @@ use varve_block::BigEndian;
 
 use crate::frames::put_head;
 use crate::text::{put_text, read_text};
-use crate::{SCORE_BYTES, TEXT_BYTES_MAX, Version};
+use crate::version::Version;
+use crate::{SCORE_BYTES, TEXT_BYTES_MAX};
 
 pub(crate) const ERROR: u8 = 1;
 pub(crate) const PING: u8 = 3;

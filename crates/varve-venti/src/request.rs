@@ -16,7 +16,9 @@ use varve_block::BigEndian;
 
 use crate::frames::put_head;
 use crate::text::{put_text, read_text};
-use crate::{SCORE_BYTES, TEXT_BYTES_MAX, Version, WireType};
+use crate::version::Version;
+use crate::wire_type::WireType;
+use crate::{SCORE_BYTES, TEXT_BYTES_MAX};
 
 pub(crate) const PING: u8 = 2;
 pub(crate) const HELLO: u8 = 4;

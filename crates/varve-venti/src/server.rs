@@ -2,11 +2,12 @@
 
 use bytes::BytesMut;
 
-use crate::version::{VersionError, VersionLine};
-use crate::{
-    DecodeRequestError, FrameError, Hello, LUMP_TOO_LARGE_TEXT, MessageDecoder, VentiMessage, VentiReply,
-    VentiRequest, Version, WRITE_HEAD_BYTES, request,
-};
+use crate::error_text::LUMP_TOO_LARGE_TEXT;
+use crate::frames::{FrameError, MessageDecoder, VentiMessage};
+use crate::reply::{Hello, VentiReply};
+use crate::request::{DecodeRequestError, VentiRequest};
+use crate::version::{Version, VersionError, VersionLine};
+use crate::{WRITE_HEAD_BYTES, request};
 
 /// Every request except for a write is shorter than this.
 const MESSAGE_BYTES_MIN: usize = 4096;

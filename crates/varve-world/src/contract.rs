@@ -2,7 +2,8 @@
 
 use std::io::ErrorKind;
 
-use crate::{FileName, LockError, PAGE_BYTES, PageBuffer, Storage};
+use crate::page_buffer::{PAGE_BYTES, PageBuffer};
+use crate::storage::{FileName, LockError, Storage};
 
 /// Runs the whole suite. `fresh` makes an empty storage for each test.
 ///

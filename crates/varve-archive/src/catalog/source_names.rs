@@ -57,7 +57,9 @@ pub fn check_name<'a>(
 
 /// Returns whether the source of a snapshot is the source of the request.
 fn is_of(snapshot: &Snapshot, request: &SnapshotRequest) -> bool {
-    let uuid = |machine: &Option<crate::Machine>| machine.as_ref().and_then(|machine| machine.uuid);
+    let uuid = |machine: &Option<crate::catalog::machine::Machine>| {
+        machine.as_ref().and_then(|machine| machine.uuid)
+    };
     // The disks of a QEMU machine may be elsewhere tomorrow.
     if let (Some(one), Some(other)) = (uuid(&snapshot.machine), uuid(&request.machine)) {
         return one == other;

@@ -9,8 +9,7 @@ use super::{
     CHECKPOINT_NOTE_BYTES_MAX, CODE_BYTES, CheckpointHeader, HEADER_BYTES, MAGIC, PIECE_BYTES,
     SECTION_HEADER_BYTES, SLOT_BYTES, code_after,
 };
-use crate::MemoryIndex;
-use crate::memory_index::prefix_bits;
+use crate::memory_index::{MemoryIndex, prefix_bits};
 use crate::segment::IndexSegment;
 
 /// The reason why a checkpoint could not be read. The index can always be rebuilt from the

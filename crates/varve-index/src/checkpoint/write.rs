@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{CHECKPOINT_NOTE_BYTES_MAX, CODE_BYTES, CheckpointHeader, PIECE_BYTES, SLOT_BYTES, code_after};
-use crate::MemoryIndex;
+use crate::memory_index::MemoryIndex;
 use crate::segment::IndexSegment;
 
 impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {

@@ -5,7 +5,7 @@
 
 use varve_block::{Fingerprint, LogAddress};
 
-use crate::MemoryIndex;
+use crate::memory_index::MemoryIndex;
 
 /// The approximate memory of an entry.
 const ENTRY_BYTES: u64 = 10;

@@ -215,7 +215,8 @@ impl ArenaWriter {
     ) -> Result<AppendedPage, AppendError> {
         let mut page = std::mem::replace(&mut self.waiting, DirectoryPage::new(score_bytes));
         // Rounded down: a mark may be too low, never too high.
-        let durable = self.durable_bytes / crate::GRANULE_BYTES * crate::GRANULE_BYTES;
+        let durable = self.durable_bytes / crate::arenas::address::GRANULE_BYTES
+            * crate::arenas::address::GRANULE_BYTES;
         page.finish(Granule::at_or_after(durable).unwrap_or_default(), ledger);
         let mut record = vec![0; RECORD_HEADER_BYTES];
         page.encode(&mut record);

@@ -22,10 +22,14 @@ use crate::http::own_network::{PublicResolver, refuse_own_address};
 use crate::http::plain_receiver::{PACED_BYTES, PlainBody, PlainConnections, USER_AGENT, has_proxy};
 use crate::http::xml;
 use crate::naming::leftovers;
+use crate::open_options::OpenOptions;
 use crate::retry::attempt_error::{AttemptError, chain};
+use crate::retry::retrying_target::RetryPolicy;
+use crate::target::TakePiece;
+use crate::tls;
+use crate::transfer::pace::Pace;
 use crate::transfer::pieces::PieceCutter;
 use crate::transfer::spare_buffers::SpareBuffers;
-use crate::{OpenOptions, Pace, RetryPolicy, TakePiece, tls};
 
 /// The longest answer other than an object. A page of a bucket's listing has half a megabyte. A
 /// collection is listed in one answer; this many bytes list some hundred thousand members.

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use crate::edge;
 use crate::retry::attempt_error::AttemptError;
-use crate::{RetryPolicy, edge};
+use crate::retry::retrying_target::RetryPolicy;
 
 /// A credit of waiting time. Waiting for the server uses it up, and received bytes earn it back. So
 /// a pause of the server is borne at any moment, and a trickle is not. Time in which the receiver

@@ -18,11 +18,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use url::Position;
 
+use crate::edge;
 use crate::http::connect::connect;
 use crate::http::least_rate::LeastRate;
 use crate::retry::attempt_error::AttemptError;
+use crate::transfer::pace::Pace;
 use crate::transfer::pieces::PieceCutter;
-use crate::{Pace, edge};
 
 /// The bytes that are moved between two checks of the pace.
 pub(crate) const PACED_BYTES: usize = 64 << 10;

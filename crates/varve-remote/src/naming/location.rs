@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::Url;
 
-use crate::Password;
+use crate::naming::password::Password;
 
 /// The schemes, for error messages.
 const SCHEMES: &str = "file, s3, sftp, ftp, ftps, webdav+http, webdav+https, http, https";

@@ -3,7 +3,7 @@
 use crate::naming::leftovers::Leftovers;
 use crate::naming::object_names::of_a_store;
 use crate::retry::attempt_error::AttemptError;
-use crate::{NonObject, NonObjectKind, Object, Survey};
+use crate::target::{NonObject, NonObjectKind, Object, Survey};
 
 /// The most entries of a listing, including folders and foreign files. They take some hundreds of
 /// megabytes of memory at worst, and stand for two petabytes in arenas of half a gigabyte.

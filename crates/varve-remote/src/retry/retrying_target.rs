@@ -9,12 +9,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_world::FileName;
 
+use crate::edge;
 use crate::naming::target_listing::TargetListing;
 use crate::retry::attempt_error::AttemptError;
-use crate::target::{WholeObject, longer_than};
-use crate::{
+use crate::target::{
     Capabilities, Erased, HiddenObjects, Object, ObjectLock, PutMode, Survey, TakePiece, Target, TargetError,
-    edge,
+    WholeObject, longer_than,
 };
 
 /// The bytes of an existing object that are compared at a time.

@@ -19,16 +19,18 @@ use parking_lot::Mutex;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use varve_world::{FileName, sync_open_folder};
 
+use crate::edge;
 use crate::naming::leftovers;
 use crate::naming::object_names::is_folder_of_a_store;
 use crate::naming::target_listing::TargetListing;
 use crate::retry::attempt_error::AttemptError;
-use crate::target::{WholeObject, longer_than};
+use crate::target::{
+    Capabilities, Erased, NonObjectKind, Object, PutMode, Survey, TakePiece, Target, TargetError,
+    WholeObject, longer_than,
+};
+use crate::transfer::pace::Pace;
 use crate::transfer::pieces::PieceCutter;
 use crate::transfer::spare_buffers::SpareBuffers;
-use crate::{
-    Capabilities, Erased, NonObjectKind, Object, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge,
-};
 
 /// The bytes that are read or written between two checks of the pace.
 const PART_BYTES: usize = 256 << 10;

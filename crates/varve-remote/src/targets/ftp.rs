@@ -23,10 +23,14 @@ use self::ftp_entries::{FtpEntry, of_list, of_mlsd};
 use crate::http::exchange::unfinished_name;
 use crate::naming::location::HostLocation;
 use crate::naming::object_names::is_folder_of_a_store;
+use crate::naming::password::Password;
 use crate::naming::target_listing::TargetListing;
+use crate::open_options::OpenOptions;
 use crate::retry::attempt_error::{AttemptError, chain};
-use crate::retry::retrying_target::AttemptTarget;
-use crate::{Capabilities, NonObjectKind, OpenOptions, Pace, Password, PutMode, RetryPolicy, edge, tls};
+use crate::retry::retrying_target::{AttemptTarget, RetryPolicy};
+use crate::target::{Capabilities, NonObjectKind, PutMode};
+use crate::transfer::pace::Pace;
+use crate::{edge, tls};
 
 /// The bytes that are sent or received between two checks of the pace.
 const PIECE_BYTES: usize = 64 << 10;

@@ -44,9 +44,10 @@ use crate::http::exchange::{self, Http, HttpAnswer, Redirects};
 use crate::http::xml::{self, XmlEvent};
 use crate::naming::location::S3Location;
 use crate::naming::target_listing::TargetListing;
+use crate::open_options::OpenOptions;
 use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::AttemptTarget;
-use crate::{Capabilities, Erased, HiddenObjects, ObjectLock, OpenOptions, PutMode, TakePiece};
+use crate::target::{Capabilities, Erased, HiddenObjects, ObjectLock, PutMode, TakePiece};
 
 /// The object on which exclusive creation is tried.
 const PROBE: &str = ".varve-probe";

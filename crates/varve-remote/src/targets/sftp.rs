@@ -37,9 +37,11 @@ use crate::http::exchange::unfinished_name;
 use crate::naming::location::HostLocation;
 use crate::naming::object_names::is_folder_of_a_store;
 use crate::naming::target_listing::TargetListing;
+use crate::open_options::OpenOptions;
 use crate::retry::attempt_error::AttemptError;
-use crate::retry::retrying_target::AttemptTarget;
-use crate::{Capabilities, NonObjectKind, OpenOptions, Pace, PutMode, RetryPolicy};
+use crate::retry::retrying_target::{AttemptTarget, RetryPolicy};
+use crate::target::{Capabilities, NonObjectKind, PutMode};
+use crate::transfer::pace::Pace;
 
 /// Every server accepts and sends this much in one message.
 const PIECE_BYTES: u32 = 32 << 10;

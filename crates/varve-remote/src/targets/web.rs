@@ -18,11 +18,12 @@ use varve_world::FileName;
 use crate::http::exchange::{self, Http, Redirects};
 use crate::http::own_network::refuse_own_address;
 use crate::naming::location::HostLocation;
+use crate::naming::password::Password;
 use crate::naming::target_listing::TargetListing;
+use crate::open_options::OpenOptions;
 use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::AttemptTarget;
-use crate::target::{WholeObject, longer_than};
-use crate::{Capabilities, OpenOptions, Password, PutMode, TakePiece};
+use crate::target::{Capabilities, PutMode, TakePiece, WholeObject, longer_than};
 
 /// The characters that need no escape in a path.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');

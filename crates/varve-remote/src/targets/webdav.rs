@@ -25,10 +25,12 @@ use crate::http::xml::{self, XmlEvent};
 use crate::naming::leftovers;
 use crate::naming::location::HostLocation;
 use crate::naming::object_names::is_folder_of_a_store;
+use crate::naming::password::Password;
 use crate::naming::target_listing::TargetListing;
+use crate::open_options::OpenOptions;
 use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::AttemptTarget;
-use crate::{Capabilities, NonObjectKind, OpenOptions, Password, PutMode, TakePiece};
+use crate::target::{Capabilities, NonObjectKind, PutMode, TakePiece};
 
 /// The collections that are listed at once.
 const COLLECTIONS_AT_ONCE: usize = 8;

@@ -11,8 +11,10 @@ use varve_world::{FileName, Storage, forward_storage};
 
 use super::access::{float, nanoseconds};
 use super::clock::VirtualClock;
+use crate::draw::SeededDraw;
+use crate::fault::Fault;
 use crate::inode::SECTOR_BYTES;
-use crate::{Fault, Rot, SeededDraw};
+use crate::rot::Rot;
 
 const YEAR_NANOSECONDS: f64 = 365.25 * 86_400e9;
 /// More failures of one kind than that stand for the same thing: the device is of no use.

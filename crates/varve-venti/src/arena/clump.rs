@@ -17,8 +17,9 @@ use std::borrow::Cow;
 
 use varve_block::BigEndian;
 
+use crate::SCORE_BYTES;
 use crate::whack::{UnwhackError, unwhack};
-use crate::{SCORE_BYTES, WireType};
+use crate::wire_type::WireType;
 
 /// The size of a clump's header.
 pub const CLUMP_HEADER_BYTES: usize = 38;

@@ -2,7 +2,7 @@
 
 use reqwest::header::HeaderMap;
 
-use crate::ObjectLock;
+use crate::target::ObjectLock;
 
 /// Returns the lock that the headers of an object tell of, which it had or still has.
 pub(super) fn lock_of(headers: &HeaderMap) -> Option<ObjectLock> {

@@ -14,8 +14,10 @@ use tokio::sync::watch;
 
 use super::known_hosts::{KeyStanding, KnownKeys};
 use crate::naming::location::HostLocation;
+use crate::naming::password::Password;
+use crate::open_options::{OpenOptions, UnknownHosts};
 use crate::retry::attempt_error::{AttemptError, chain};
-use crate::{OpenOptions, Password, RetryPolicy, UnknownHosts};
+use crate::retry::retrying_target::RetryPolicy;
 
 /// The default files of a private key, as `ssh` has them.
 const IDENTITY_FILES: [&str; 2] = ["id_ed25519", "id_ecdsa"];

@@ -1,7 +1,7 @@
 //! The average time of an access in a pattern, by the model of a device.
 
 use super::{AccessPattern, DeviceProfile, DeviceState};
-use crate::SeededDraw;
+use crate::draw::SeededDraw;
 use crate::timed::access::{float, next_in_order};
 
 /// The accesses of which the average time is taken.
