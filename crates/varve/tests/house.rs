@@ -12,6 +12,8 @@ mod files;
 mod names;
 #[path = "house/pages.rs"]
 mod pages;
+#[path = "house/rooms.rs"]
+mod rooms;
 
 /// A crate may use only crates on lower floors. A new crate or edge is a design change: it also
 /// moves the table in `docs/internals/architecture.md`.
