@@ -39,6 +39,7 @@
 
 mod content;
 mod copy;
+mod copy_archive;
 mod cursor;
 mod cut;
 mod difference;
@@ -63,6 +64,7 @@ mod walk;
 
 pub use content::{ContentBuilder, ContentWriter, CutLeaf, put_cut_leaves, put_whole};
 pub use copy::{CopyTreeError, copy_tree};
+pub use copy_archive::{CopyError, CopyMode, CopyProgress, copy_archive};
 pub use cursor::ReadPointerError;
 pub use cut::Cutting;
 pub use difference::{Differences, difference};
@@ -79,9 +81,8 @@ pub use streams::{DueReadAhead, Streams};
 pub use tree_block::{DecodeTreeBlockError, TreeBlock, previous_archive};
 pub use unchanged::{EarlierTree, PushUnchangedError};
 pub use vac::{
-    CopyError, CopyMode, CopyProgress, DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError,
-    DecodeVentiRootError, MetaBlock, MetaBlockBuilder, ReadVentiFolderError, VENTI_ENTRY_BYTES,
-    VENTI_SCORE_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry, VentiFolder, VentiRoot,
-    copy_archive, leads_to, put_vac_root,
+    DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError, DecodeVentiRootError, MetaBlock,
+    MetaBlockBuilder, ReadVentiFolderError, VENTI_ENTRY_BYTES, VENTI_SCORE_BYTES, VacFolderBuilder, VacMode,
+    VacRecord, VacShape, VentiEntry, VentiFolder, VentiRoot, leads_to, put_vac_root,
 };
 pub use walk::{Visit, WalkedBlock, walk};

@@ -14,7 +14,6 @@
 //! returns only bytes within it.
 
 mod builder;
-mod copy;
 mod entry;
 mod folder;
 mod leads;
@@ -23,7 +22,6 @@ mod record;
 mod root;
 
 pub use builder::{VacFolderBuilder, VacShape, put_vac_root};
-pub use copy::{CopyError, CopyMode, CopyProgress, copy_archive};
 pub use entry::{DecodeVentiEntryError, VENTI_ENTRY_BYTES, VentiEntry};
 pub use folder::{ReadVentiFolderError, VentiFolder};
 pub use leads::leads_to;

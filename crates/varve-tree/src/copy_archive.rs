@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 
-use super::VENTI_SCORE_BYTES;
 use crate::tree_block::{DecodeTreeBlockError, TreeBlock, previous_archive};
+use crate::vac::VENTI_SCORE_BYTES;
 
 /// The largest depth of blocks that lead to each other. The deepest folder that is archived has
 /// about two blocks a level.
