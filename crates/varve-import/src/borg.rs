@@ -24,4 +24,3 @@ mod restore;
 pub use archive::{BorgArchive, BorgFilter, OpenBorgError};
 pub use items::{BorgItem, BorgItemError, BorgItems};
 pub use program::{BorgError, BorgProgram};
-pub use restore::BorgRestore;

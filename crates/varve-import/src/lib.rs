@@ -44,6 +44,6 @@ pub use dated_name::time_in_name;
 pub use foreign::{ForeignArchive, ForeignContents, ForeignSnapshot, ForeignStep, ForeignTree, ImportError};
 pub use importer::{ImportPlan, Importer, import_tag};
 pub use link_trees::{LinkTrees, OpenLinkTreesError, TimeSource};
-pub use own_restore::{OwnRestore, OwnRestoreError, ResticProgram, TarProgram, UnzipProgram};
+pub use own_restore::{BorgRestore, OwnRestore, OwnRestoreError, ResticProgram, TarProgram, UnzipProgram};
 pub use seen_contents::ContentId;
 pub use series_names::{ForeignSource, series_names};

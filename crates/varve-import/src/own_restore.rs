@@ -10,7 +10,7 @@ use varve_image::FileTime;
 use varve_world::Timestamp;
 use zeroize::Zeroizing;
 
-use crate::borg::BorgError;
+use crate::borg::{BorgArchive, BorgError};
 use crate::link_trees::LinkTrees;
 use crate::restic::ResticArchive;
 
@@ -67,6 +67,17 @@ impl OwnRestore for ResticProgram<'_> {
         command.args(["restore", id, "--target"]).arg(into);
         run("restic", &mut command)?;
         Ok(into.join(path))
+    }
+}
+
+/// The real borg.
+pub struct BorgRestore<'a> {
+    pub archive: &'a BorgArchive,
+}
+
+impl OwnRestore for BorgRestore<'_> {
+    fn restore(&self, place: usize, into: &Path) -> Result<PathBuf, OwnRestoreError> {
+        Ok(self.archive.restore(place, into).map_err(OwnRestoreError::Place)??)
     }
 }
 

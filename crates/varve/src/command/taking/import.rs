@@ -7,12 +7,12 @@ use anyhow::{Context, Result, bail};
 use varve_archive::{Archive, TakeError};
 use varve_content::Problem;
 use varve_content::folder::{ArchiveFolderError, Watch};
-use varve_import::borg::{BorgArchive, BorgError, BorgFilter, BorgProgram, BorgRestore, OpenBorgError};
+use varve_import::borg::{BorgArchive, BorgError, BorgFilter, BorgProgram, OpenBorgError};
 use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter, ResticFolder};
 use varve_import::tar::TarArchive;
 use varve_import::zip::{OpenZipError, ZipFile};
 use varve_import::{
-    ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenDatedFileError,
+    BorgRestore, ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenDatedFileError,
     OpenLinkTreesError, OwnRestore, ResticProgram, TarProgram, TimeSource, UnzipProgram, series_names,
 };
 use varve_session::{Hinted, Interrupted, UsageError};
