@@ -4,4 +4,3 @@
 pub mod drop_error;
 pub mod drop_plan;
 pub mod proof;
-pub mod superseded_since;

@@ -11,4 +11,5 @@ pub mod replica_end;
 pub mod replication_plan;
 pub mod replication_source;
 pub mod segment_source;
+pub mod superseded_since;
 pub mod upload;

@@ -13,7 +13,6 @@ use varve_world::{FileName, MemoryStorage, Timestamp, World};
 use crate::audit::{AuditFindingKind, ClumpShare, ReplicaToAudit, audit};
 use crate::dropping::drop_error::DropError;
 use crate::dropping::proof::{NotProven, ProofError, prove};
-use crate::dropping::superseded_since::SupersededSince;
 use crate::objects::record_ends::ArenaRecords;
 use crate::reading::range_cache::RangeCache;
 use crate::reading::replica::Replica;
@@ -21,6 +20,7 @@ use crate::reading::replica_storage::ReplicaStorage;
 use crate::replication::error::ReplicateError;
 use crate::replication::replication_plan::{ReplicationPlan, SupersededGeneration};
 use crate::replication::replication_source::ReplicationSource;
+use crate::replication::superseded_since::SupersededSince;
 use crate::replication::upload::lock;
 
 /// The memory for parts of the replica that the audit reads several times.

@@ -11,7 +11,6 @@ use varve_log::{ArenaId, ReadLogError};
 use varve_remote::{Observer, PutMode, Target, TargetError};
 use varve_world::{Claims, FileLock, FileName, LockError, Workers, work_in_order};
 
-use crate::dropping::superseded_since::SupersededSince;
 use crate::objects::listing::{FORMAT_PAGE, ListedSegment, ReplicaListing};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::reading::replica::Replica;
@@ -23,6 +22,7 @@ use crate::replication::replica_end::ReplicaEnd;
 use crate::replication::replication_plan::{DamagedInStore, PlannedSetting, ReplicationPlan};
 use crate::replication::replication_source::ReplicationSource;
 use crate::replication::segment_source::take_segment;
+use crate::replication::superseded_since::SupersededSince;
 
 /// The result of a replication.
 #[derive(Debug, Default)]
