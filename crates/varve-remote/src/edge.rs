@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 use varve_world::{Random, RealRandom};
 
-use crate::retry::attempt_error::AttemptError;
+use crate::attempt_error::AttemptError;
 
 /// Returns the current time, for measuring durations.
 #[expect(clippy::disallowed_methods, reason = "pauses and rates of a network are the machine's own time")]

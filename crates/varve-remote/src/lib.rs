@@ -30,6 +30,7 @@
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 
+mod attempt_error;
 mod edge;
 mod http;
 mod naming;

@@ -1,4 +1,3 @@
 //! Retries: their times, their number, and the failures that lead to them.
 
-pub mod attempt_error;
 pub mod retrying_target;

@@ -10,10 +10,10 @@ use reqwest::{Client, Method, Request};
 use url::Url;
 use varve_world::Timestamp;
 
+use crate::attempt_error::chain;
 use crate::http::plain_receiver::USER_AGENT;
 use crate::naming::leftovers;
 use crate::naming::location::Location;
-use crate::retry::attempt_error::chain;
 use crate::tls;
 
 const NANOSECONDS: i64 = 1_000_000_000;

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_platform_verifier::Verifier;
 
-use crate::retry::attempt_error::chain;
+use crate::attempt_error::chain;
 
 /// The error of a machine without certificate authorities. No server can prove its name to it.
 pub(crate) const NO_AUTHORITIES: &str = "no certificate authorities are installed on this machine, so no server can be trusted: install ca-certificates";

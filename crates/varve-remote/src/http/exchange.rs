@@ -16,6 +16,7 @@ use reqwest::{Body, Client, ClientBuilder, Request, Response, StatusCode, Versio
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::attempt_error::{AttemptError, chain};
 use crate::edge::{self, Runtime};
 use crate::http::least_rate::LeastRate;
 use crate::http::own_network::{PublicResolver, refuse_own_address};
@@ -23,7 +24,6 @@ use crate::http::plain_receiver::{PACED_BYTES, PlainBody, PlainConnections, USER
 use crate::http::xml;
 use crate::naming::leftovers;
 use crate::open_options::OpenOptions;
-use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::RetryPolicy;
 use crate::target::TakePiece;
 use crate::tls;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use crate::attempt_error::AttemptError;
 use crate::edge;
-use crate::retry::attempt_error::AttemptError;
 use crate::retry::retrying_target::RetryPolicy;
 
 /// A credit of waiting time. Waiting for the server uses it up, and received bytes earn it back. So

@@ -18,10 +18,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use url::Position;
 
+use crate::attempt_error::AttemptError;
 use crate::edge;
 use crate::http::connect::connect;
 use crate::http::least_rate::LeastRate;
-use crate::retry::attempt_error::AttemptError;
 use crate::transfer::pace::Pace;
 use crate::transfer::pieces::PieceCutter;
 

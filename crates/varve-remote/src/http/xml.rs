@@ -4,7 +4,7 @@ use quick_xml::errors::{IllFormedError, SyntaxError};
 use quick_xml::events::Event;
 use quick_xml::{Error, Reader};
 
-use crate::retry::attempt_error::AttemptError;
+use crate::attempt_error::AttemptError;
 
 /// The greatest depth of elements. Servers send five levels.
 const DEPTH_MAX: usize = 32;

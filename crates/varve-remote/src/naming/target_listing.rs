@@ -1,8 +1,8 @@
 //! A listing under construction: only names that a store uses, and a bounded number of them.
 
+use crate::attempt_error::AttemptError;
 use crate::naming::leftovers::Leftovers;
 use crate::naming::object_names::of_a_store;
-use crate::retry::attempt_error::AttemptError;
 use crate::target::{NonObject, NonObjectKind, Object, Survey};
 
 /// The most entries of a listing, including folders and foreign files. They take some hundreds of

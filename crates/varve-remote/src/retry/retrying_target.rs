@@ -9,9 +9,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_world::FileName;
 
+use crate::attempt_error::AttemptError;
 use crate::edge;
 use crate::naming::target_listing::TargetListing;
-use crate::retry::attempt_error::AttemptError;
 use crate::target::{
     Capabilities, Erased, HiddenObjects, Object, ObjectLock, PutMode, Survey, TakePiece, Target, TargetError,
     WholeObject, longer_than,

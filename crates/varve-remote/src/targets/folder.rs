@@ -19,11 +19,11 @@ use parking_lot::Mutex;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use varve_world::{FileName, sync_open_folder};
 
+use crate::attempt_error::AttemptError;
 use crate::edge;
 use crate::naming::leftovers;
 use crate::naming::object_names::is_folder_of_a_store;
 use crate::naming::target_listing::TargetListing;
-use crate::retry::attempt_error::AttemptError;
 use crate::target::{
     Capabilities, Erased, NonObjectKind, Object, PutMode, Survey, TakePiece, Target, TargetError,
     WholeObject, longer_than,

@@ -20,13 +20,13 @@ use suppaftp::{FtpError, RustlsConnector, RustlsFtpStream, Status};
 use varve_world::FileName;
 
 use self::ftp_entries::{FtpEntry, of_list, of_mlsd};
+use crate::attempt_error::{AttemptError, chain};
 use crate::http::exchange::unfinished_name;
 use crate::naming::location::HostLocation;
 use crate::naming::object_names::is_folder_of_a_store;
 use crate::naming::password::Password;
 use crate::naming::target_listing::TargetListing;
 use crate::open_options::OpenOptions;
-use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::{AttemptTarget, RetryPolicy};
 use crate::target::{Capabilities, NonObjectKind, PutMode};
 use crate::transfer::pace::Pace;

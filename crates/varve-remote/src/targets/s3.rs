@@ -40,12 +40,12 @@ use varve_world::FileName;
 use self::bucket_url::bucket_url;
 use self::locks::{legal_hold, lock_of, until_day};
 use self::versions::{HiddenSearch, ListedVersion, PastBucket, VersionMarker, take_version_page};
+use crate::attempt_error::{AttemptError, chain};
 use crate::http::exchange::{self, Http, HttpAnswer, Redirects};
 use crate::http::xml::{self, XmlEvent};
 use crate::naming::location::S3Location;
 use crate::naming::target_listing::TargetListing;
 use crate::open_options::OpenOptions;
-use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::AttemptTarget;
 use crate::target::{Capabilities, Erased, HiddenObjects, ObjectLock, PutMode, TakePiece};
 

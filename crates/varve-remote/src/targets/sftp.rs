@@ -32,13 +32,13 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use varve_world::FileName;
 
 use self::login::{HostKeyCheck, Login, of_ssh};
+use crate::attempt_error::AttemptError;
 use crate::edge::Runtime;
 use crate::http::exchange::unfinished_name;
 use crate::naming::location::HostLocation;
 use crate::naming::object_names::is_folder_of_a_store;
 use crate::naming::target_listing::TargetListing;
 use crate::open_options::OpenOptions;
-use crate::retry::attempt_error::AttemptError;
 use crate::retry::retrying_target::{AttemptTarget, RetryPolicy};
 use crate::target::{Capabilities, NonObjectKind, PutMode};
 use crate::transfer::pace::Pace;

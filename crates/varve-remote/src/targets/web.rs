@@ -15,13 +15,13 @@ use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
 
+use crate::attempt_error::{AttemptError, chain};
 use crate::http::exchange::{self, Http, Redirects};
 use crate::http::own_network::refuse_own_address;
 use crate::naming::location::HostLocation;
 use crate::naming::password::Password;
 use crate::naming::target_listing::TargetListing;
 use crate::open_options::OpenOptions;
-use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::AttemptTarget;
 use crate::target::{Capabilities, PutMode, TakePiece, WholeObject, longer_than};
 

@@ -20,6 +20,7 @@ use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
 
+use crate::attempt_error::{AttemptError, chain};
 use crate::http::exchange::{self, Http, HttpAnswer, Redirects, unfinished_name};
 use crate::http::xml::{self, XmlEvent};
 use crate::naming::leftovers;
@@ -28,7 +29,6 @@ use crate::naming::object_names::is_folder_of_a_store;
 use crate::naming::password::Password;
 use crate::naming::target_listing::TargetListing;
 use crate::open_options::OpenOptions;
-use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::AttemptTarget;
 use crate::target::{Capabilities, NonObjectKind, PutMode, TakePiece};
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::attempt_error::AttemptError;
 use crate::http::xml::{self, XmlEvent};
 use crate::naming::object_names::of_a_store;
-use crate::retry::attempt_error::AttemptError;
 
 /// A version of an object, or a delete marker.
 #[derive(Debug, PartialEq, Eq)]

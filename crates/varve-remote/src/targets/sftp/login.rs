@@ -13,10 +13,10 @@ use russh::keys::{Algorithm, PrivateKeyWithHashAlg, PublicKeyBase64, PublicKeyOr
 use tokio::sync::watch;
 
 use super::known_hosts::{KeyStanding, KnownKeys};
+use crate::attempt_error::{AttemptError, chain};
 use crate::naming::location::HostLocation;
 use crate::naming::password::Password;
 use crate::open_options::{OpenOptions, UnknownHosts};
-use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::RetryPolicy;
 
 /// The default files of a private key, as `ssh` has them.
