@@ -26,18 +26,21 @@
 //! The log does not know where a block is; the index does. It does not know the use of a block. It
 //! starts no threads and does not read the clock.
 
+mod append_error;
 mod arenas;
 mod keys;
 mod parity;
 mod reading;
 mod records;
 mod recovery;
+mod sync_failure;
 mod writing;
 
-pub use arenas::address::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
+pub use append_error::{AppendError, WriteFailure};
+pub use arenas::address::{ArenaId, ArenaMap};
 pub use arenas::footer::{Footer, FooterError, PageRow};
 pub use arenas::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError, ArenaVersion};
-pub use arenas::seals::{Ledger, Seal, Seals};
+pub use arenas::seals::{Seal, Seals};
 pub use keys::cipher::{WrapError, unwrap_secret, wrap_secret};
 pub use keys::locked_memory::LockedMemory;
 pub use keys::log_keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys, WRITER_KEYS_BYTES};
@@ -56,6 +59,8 @@ pub use records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
 pub use records::compression::{CompressionLevel, DecompressError};
 pub use records::directory_page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};
 pub use records::frame_table::FramePlace;
+pub use records::granule::{GRANULE_BYTES, Granule};
+pub use records::ledger::Ledger;
 pub use records::record_header::{RecordError, RecordHeader, RecordKind};
 pub use records::record_sizes::RECORD_BYTES_MAX;
 pub use recovery::crash_or_damage::ArenaEnd;
@@ -63,7 +68,6 @@ pub use recovery::headerless_arena::UnopenedEnd;
 pub use recovery::recover::{RecoverError, UNSEALED_MAX};
 pub use recovery::salvage::SalvagedClump;
 pub use recovery::scan::{ProvenPages, RecoveredArena};
-pub use writing::append_error::{AppendError, WriteFailure};
 pub use writing::appender::Appender;
 pub use writing::arena_writer::AppendedPage;
 pub use writing::replacement::{ReplacedArena, Replacement, Successor};

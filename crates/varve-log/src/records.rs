@@ -8,6 +8,8 @@ pub mod compression;
 pub mod directory_page;
 pub mod field_reader;
 pub mod frame_table;
+pub mod granule;
 pub mod key_buckets;
+pub mod ledger;
 pub mod record_header;
 pub mod record_sizes;

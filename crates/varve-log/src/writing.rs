@@ -1,9 +1,7 @@
 //! Writing: the one appender of a log, the arena that it writes, and sync.
 
-pub mod append_error;
 pub mod appender;
 pub mod arena_writer;
 pub mod replacement;
 pub(crate) mod reserved_space;
 pub mod sync;
-pub mod sync_failure;

@@ -18,11 +18,12 @@
 use varve_block::LittleEndian;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::arenas::address::{ArenaMap, GRANULE_BYTES, Granule};
+use crate::arenas::address::ArenaMap;
 use crate::arenas::sectors::{in_sectors, may_be_lost};
 use crate::keys::cipher::{CODE_BYTES, constant_time_equal};
 use crate::keys::log_keys::LogKeys;
 use crate::records::field_reader::to_usize;
+use crate::records::granule::{GRANULE_BYTES, Granule};
 use crate::records::record_header::record_bytes;
 use crate::records::record_sizes::EMPTY_PAGE_BYTES;
 

@@ -11,6 +11,7 @@ use crate::arenas::address::ArenaId;
 use crate::arenas::footer::{Footer, SEAL_CODE_BYTES};
 use crate::arenas::header::ArenaHeader;
 use crate::keys::log_keys::LogKeys;
+use crate::records::ledger::Ledger;
 
 /// The seal of one arena, as the ledgers of later pages cover it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl Seals {
     #[must_use]
     pub fn ledger(&self, keys: &LogKeys, count: u64) -> Ledger {
         let counted = self.places().take_while(|(place, ..)| *place < count);
-        Ledger::new(keys, counted.map(|(_, arena, seal)| (arena, seal)), count)
+        ledger_over(keys, counted.map(|(_, arena, seal)| (arena, seal)), count)
     }
 }
 
@@ -137,28 +138,20 @@ impl FromIterator<(ArenaId, Seal)> for Seals {
     }
 }
 
-/// Ties the arenas to each other: covers the seals of all arenas that were sealed when a page was
-/// written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ledger {
-    /// The number of seals that had been made. The ledger covers all of them except those that were
-    /// lost by then.
-    pub arena_count: u64,
-    pub(crate) code: [u8; SEAL_CODE_BYTES],
-}
-
-impl Ledger {
-    /// Makes the ledger over the first `arena_count` seals. `seals` are in the order in which they
-    /// were made.
-    fn new<'a>(keys: &LogKeys, seals: impl Iterator<Item = (ArenaId, &'a Seal)>, arena_count: u64) -> Self {
-        let mut rows = Vec::new();
-        for (arena, seal) in seals {
-            rows.extend_from_slice(&arena.0.to_le_bytes());
-            rows.extend_from_slice(&seal.generation.to_le_bytes());
-            rows.extend_from_slice(&seal.code);
-        }
-        Self { arena_count, code: keys.seal_code(&[b"ledger", &rows]) }
+/// Makes the ledger over the first `arena_count` seals. `seals` are in the order in which they were
+/// made.
+fn ledger_over<'a>(
+    keys: &LogKeys,
+    seals: impl Iterator<Item = (ArenaId, &'a Seal)>,
+    arena_count: u64,
+) -> Ledger {
+    let mut rows = Vec::new();
+    for (arena, seal) in seals {
+        rows.extend_from_slice(&arena.0.to_le_bytes());
+        rows.extend_from_slice(&seal.generation.to_le_bytes());
+        rows.extend_from_slice(&seal.code);
     }
+    Ledger { arena_count, code: keys.seal_code(&[b"ledger", &rows]) }
 }
 
 #[cfg(test)]

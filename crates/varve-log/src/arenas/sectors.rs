@@ -1,6 +1,6 @@
 //! Sectors: the unit that a disk writes atomically, and the traces of a power cut.
 
-use crate::arenas::address::GRANULE_BYTES;
+use crate::records::granule::GRANULE_BYTES;
 
 /// The smallest unit that a disk writes whole or loses whole. A record's header never crosses a
 /// sector boundary.

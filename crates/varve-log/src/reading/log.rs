@@ -6,7 +6,7 @@ use std::sync::Arc;
 use varve_block::{Score, has_kind};
 use varve_world::{FileName, Storage, is_exhausted};
 
-use crate::arenas::address::{ArenaId, ArenaMap, Granule};
+use crate::arenas::address::{ArenaId, ArenaMap};
 use crate::arenas::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
 use crate::arenas::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
 use crate::keys::arena_keys::LockedKey;
@@ -16,8 +16,9 @@ use crate::reading::delta_bases::BaseError;
 use crate::reading::steady_arena::TRIES_MAX;
 use crate::records::clump_content::OpenClumpError;
 use crate::records::directory_page::DirectoryPageError;
+use crate::records::granule::Granule;
 use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
-use crate::writing::sync_failure::SyncFailure;
+use crate::sync_failure::SyncFailure;
 
 /// The properties of a store that its log needs.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,6 @@ use std::ops::Range;
 use varve_block::Score;
 use varve_world::{PAGE_BYTES, PageBuffer};
 
-use crate::arenas::address::Granule;
 use crate::arenas::footer::PageRow;
 use crate::keys::cipher::{CODE_BYTES, CipherUnit};
 use crate::reading::delta_bases::{DeltaBases, NoBases};
@@ -17,6 +16,7 @@ use crate::records::compression::Codec;
 use crate::records::directory_page::{DirectoryPage, DirectoryPageError};
 use crate::records::field_reader::to_usize;
 use crate::records::frame_table::{FramePlace, FrameRow, FrameTable};
+use crate::records::granule::Granule;
 use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
 

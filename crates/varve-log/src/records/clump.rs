@@ -479,9 +479,9 @@ mod tests {
     use varve_world::{Random, SeededRandom};
 
     use super::*;
-    use crate::arenas::address::Granule;
     use crate::records::clump_content::{DeltaFrame, FrameContent, OpenClumpError};
     use crate::records::frame_table::FrameTable;
+    use crate::records::granule::Granule;
     use crate::records::record_header::{RecordHeader, RecordKind};
 
     fn draft(blocks: &[(BlockType, Vec<u8>)]) -> ClumpDraft {

@@ -33,14 +33,14 @@ use std::sync::OnceLock;
 
 use varve_block::{BlockName, BlockType, LittleEndian, PLACED_SCORE_BYTES, SHA1_BYTES, Score};
 
-use crate::arenas::address::Granule;
-use crate::arenas::seals::Ledger;
 use crate::keys::cipher::CODE_BYTES;
 use crate::keys::log_keys::{DIGEST_BYTES, Digest};
 use crate::records::clump::{BlockRow, from_size_and_type, size_and_type};
 use crate::records::compression::{Codec, CompressionLevel, DecompressError, compress, decompress};
 use crate::records::field_reader::{to_usize, u32s};
+use crate::records::granule::Granule;
 use crate::records::key_buckets::{Buckets, SCAN_MAX};
+use crate::records::ledger::Ledger;
 use crate::records::record_header::record_bytes;
 use crate::records::record_sizes::EMPTY_PAGE_BYTES;
 

@@ -316,7 +316,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::arenas::address::Granule;
+    use crate::records::granule::Granule;
     use crate::records::record_header::RecordKind;
 
     fn score(number: u32) -> Score {

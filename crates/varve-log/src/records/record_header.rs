@@ -18,8 +18,8 @@
 use varve_block::LittleEndian;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::arenas::address::{GRANULE_BYTES, Granule};
 use crate::keys::cipher::CODE_BYTES;
+use crate::records::granule::{GRANULE_BYTES, Granule};
 use crate::records::record_sizes::{BODY_BYTES_MAX, RECORD_HEADER_BYTES};
 
 /// The part of the header that the code covers.

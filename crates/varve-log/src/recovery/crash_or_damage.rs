@@ -9,12 +9,12 @@
 //! A place that the disk does not return is neither. It may be good, and may be readable again.
 //! Nothing is concluded from it, and the arena is not changed.
 
-use crate::arenas::address::Granule;
 use crate::arenas::footer::{is_torn_seal, seal_bytes};
 use crate::arenas::sectors::{in_sectors, may_be_lost};
 use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError};
 use crate::reading::window::ArenaWindow;
 use crate::records::directory_page::DirectoryPage;
+use crate::records::granule::Granule;
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
 use crate::recovery::scan::{AHEAD_BYTES, RecoveredArena};
 

@@ -2,12 +2,13 @@
 //! encrypted. They show how far the arena was written.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::arenas::address::{ArenaId, Granule};
+use crate::arenas::address::ArenaId;
 use crate::arenas::footer::{FOOTER_BYTES, Footer, SEAL_CODE_BYTES};
 use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::arenas::sectors::SECTOR_GRANULES;
 use crate::keys::cipher::CODE_BYTES;
 use crate::reading::log::{Log, ReadLogError};
+use crate::records::granule::Granule;
 use crate::records::record_header::{RecordHeader, RecordKind};
 use crate::records::record_sizes::EMPTY_PAGE_BYTES;
 use crate::records::record_sizes::RECORD_HEADER_BYTES;

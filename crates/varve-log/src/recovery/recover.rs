@@ -12,11 +12,12 @@
 
 use varve_world::{FileName, Storage};
 
-use crate::arenas::address::{ArenaId, Granule};
+use crate::arenas::address::ArenaId;
 use crate::arenas::footer::{FOOTER_BYTES, Footer};
 use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError, is_unreadable};
 use crate::records::directory_page::DirectoryPage;
+use crate::records::granule::Granule;
 use crate::recovery::scan::{RecoveredArena, is_before};
 
 /// The bytes that are copied at a time.

@@ -7,7 +7,6 @@
 
 use varve_block::Score;
 
-use crate::arenas::address::Granule;
 use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::arenas::sectors::SECTOR_GRANULES;
 use crate::reading::delta_bases::DeltaBases;
@@ -16,6 +15,7 @@ use crate::reading::window::{ArenaWindow, DecryptedBody, SalvagedParts};
 use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, FrameBytes, Framing, NamedBlock, PackedClump};
 use crate::records::clump_content::ClumpContent;
 use crate::records::compression::CompressionLevel;
+use crate::records::granule::Granule;
 use crate::records::record_header::{RecordHeader, RecordKind};
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
 

@@ -3,13 +3,13 @@
 
 use std::ops::RangeInclusive;
 
-use crate::arenas::address::Granule;
 use crate::arenas::footer::{PageRow, seal_bytes};
 use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::arenas::sectors::SECTOR_GRANULES;
 use crate::reading::log::{Log, OpenedArena, ReadLogError};
 use crate::reading::window::ArenaWindow;
 use crate::records::directory_page::DirectoryPage;
+use crate::records::granule::Granule;
 use crate::records::record_header::{RecordKind, record_bytes};
 
 /// The bytes that are read at a time.

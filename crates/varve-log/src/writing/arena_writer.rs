@@ -7,20 +7,22 @@ use varve_block::SESSION_MARK_BYTES;
 use varve_world::{FileName, Random, Storage};
 use zeroize::Zeroizing;
 
-use crate::arenas::address::{ArenaId, Granule};
+use crate::append_error::{AppendError, WriteFailure};
+use crate::arenas::address::ArenaId;
 use crate::arenas::footer::{Footer, PageRow, seal};
 use crate::arenas::header::{ArenaHeader, ArenaVersion, NewArena};
-use crate::arenas::seals::{Ledger, Seal};
+use crate::arenas::seals::Seal;
 use crate::keys::cipher::{CipherUnit, RecordCipher};
 use crate::keys::log_keys::LogKeys;
 use crate::reading::log::{Log, OpenedArena};
 use crate::records::clump::PackedClump;
 use crate::records::directory_page::DirectoryPage;
 use crate::records::frame_table::FrameTable;
+use crate::records::granule::Granule;
+use crate::records::ledger::Ledger;
 use crate::records::record_header::{RecordHeader, RecordKind};
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
 use crate::recovery::scan::RecoveredArena;
-use crate::writing::append_error::{AppendError, WriteFailure};
 
 /// A written page. The blocks that it names can be found from now on.
 #[derive(Debug, Clone)]
@@ -215,8 +217,8 @@ impl ArenaWriter {
     ) -> Result<AppendedPage, AppendError> {
         let mut page = std::mem::replace(&mut self.waiting, DirectoryPage::new(score_bytes));
         // Rounded down: a mark may be too low, never too high.
-        let durable = self.durable_bytes / crate::arenas::address::GRANULE_BYTES
-            * crate::arenas::address::GRANULE_BYTES;
+        let durable = self.durable_bytes / crate::records::granule::GRANULE_BYTES
+            * crate::records::granule::GRANULE_BYTES;
         page.finish(Granule::at_or_after(durable).unwrap_or_default(), ledger);
         let mut record = vec![0; RECORD_HEADER_BYTES];
         page.encode(&mut record);

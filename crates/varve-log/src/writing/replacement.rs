@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use varve_world::{FileName, Random};
 
+use crate::append_error::AppendError;
 use crate::arenas::address::ArenaId;
 use crate::arenas::header::ArenaVersion;
-use crate::arenas::seals::{Ledger, Seal};
+use crate::arenas::seals::Seal;
 use crate::reading::log::Log;
 use crate::records::clump::PackedClump;
 use crate::records::directory_page::PAGE_BLOCKS_GOAL;
-use crate::writing::append_error::AppendError;
+use crate::records::ledger::Ledger;
 use crate::writing::appender::EARLY_BYTES;
 use crate::writing::arena_writer::{AppendedPage, ArenaWriter, WriterSession};
 

@@ -4,9 +4,9 @@ use std::io;
 
 use varve_world::FileName;
 
+use crate::append_error::AppendError;
 use crate::arenas::address::ArenaId;
 use crate::reading::log::Log;
-use crate::writing::append_error::AppendError;
 
 /// The reason why appended data may not be durable.
 #[derive(Debug, thiserror::Error)]

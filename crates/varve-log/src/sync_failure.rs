@@ -6,7 +6,7 @@ use std::io;
 use parking_lot::Mutex;
 use varve_world::is_out_of_descriptors;
 
-use crate::writing::append_error::WriteFailure;
+use crate::append_error::WriteFailure;
 
 /// The reason why nothing becomes durable any more, if a sync has failed.
 #[derive(Debug, Default)]
