@@ -564,3 +564,49 @@ fn put_root(fork: &mut [u8], logged: &[u8], is_new: bool) -> Option<()> {
     put(fork, most.checked_add(4)?, pointers);
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(kind: u16, id: u64) -> XfsLogItem {
+        let mut item = XfsLogItem::default();
+        item.regions = vec![[&kind.to_le_bytes()[..], &[1, 0, 0, 0, 0, 0], &id.to_le_bytes()].concat()];
+        item
+    }
+
+    #[test]
+    fn an_intent_without_its_end_is_noted() {
+        let mut intents = BTreeSet::new();
+        for (kind, id) in
+            [(0x1244, 7), (0x1244, 8), (0x1245, 7), (0x1236, 8), (0x1237, 8), (0x123c, 9), (0x124a, 9)]
+        {
+            note_intent(&item(kind, id), &mut intents).unwrap();
+        }
+        assert_eq!(intents, BTreeSet::from([(kind::MAP_INTENT, 8)]));
+        assert!(note_intent(&item(0x1299, 1), &mut intents).is_err());
+    }
+
+    #[test]
+    fn the_counters_of_version_4_wrap_around() {
+        let cases =
+            [(5, 5, true), (5, 6, false), (6, 5, true), (1, u16::MAX, true), (0x8000, u16::MAX, false)];
+        for (logged, on_volume, expected) in cases {
+            assert_eq!(is_flushed_later(logged, on_volume), expected, "{logged} {on_volume}");
+        }
+    }
+
+    #[test]
+    fn the_root_of_a_tree_gets_the_room_of_its_fork() {
+        // Two records, in a block with room for three, and a fork with room for five.
+        let head = [&[0, 0, 0, 0, 0, 1, 0, 2][..], &[0; 64]].concat();
+        let numbers = |numbers: [u64; 3]| numbers.map(u64::to_be_bytes).concat();
+        let logged = [head, numbers([10, 20, 0]), numbers([30, 40, 0])].concat();
+        let mut fork = vec![0; 4 + 5 * 16];
+        put_root(&mut fork, &logged, true).unwrap();
+        assert_eq!(fork[..4], [0, 1, 0, 2]);
+        assert_eq!([4, 12, 44, 52].map(|at| be64_at(&fork, at)), [10, 20, 30, 40]);
+        assert_eq!(put_root(&mut fork[..30], &logged, true), None);
+        assert_eq!(put_root(&mut fork, &logged[..80], true), None);
+    }
+}
