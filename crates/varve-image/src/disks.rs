@@ -1,5 +1,6 @@
 //! Disks and their volumes: partition tables, LVM, and the kind of content that each volume has.
 
+pub mod boot_sector;
 pub mod content;
 pub mod crc;
 pub mod detection;

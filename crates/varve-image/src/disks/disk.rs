@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::bytes::read_at::ReadAt;
+use crate::disks::boot_sector;
 use crate::disks::content::{FileSystemKind, VolumeContent};
 use crate::disks::detection;
 use crate::disks::disk_problem::DiskProblem;
@@ -14,6 +15,7 @@ use crate::disks::volume::Volume;
 pub struct Disk {
     bytes: Arc<dyn ReadAt>,
     table: Option<TableKind>,
+    sector_bytes: Option<u64>,
     volumes: Vec<Volume>,
     problems: Vec<DiskProblem>,
     /// The number of `problems` that concern the partition table itself. They come first.
@@ -51,7 +53,12 @@ impl Disk {
                 problems.push(DiskProblem::new(volume.name(), problem));
             }
         }
-        Self { bytes: disk, table: table.map(|table| table.kind), volumes, problems, table_problem_count }
+        let sector_bytes = match &table {
+            Some(table) => table.sector_bytes,
+            None => boot_sector::stated_sector_bytes(&disk),
+        };
+        let table = table.map(|table| table.kind);
+        Self { bytes: disk, table, sector_bytes, volumes, problems, table_problem_count }
     }
 
     /// Returns all bytes of the disk.
@@ -68,6 +75,14 @@ impl Disk {
     #[must_use]
     pub fn table(&self) -> Option<TableKind> {
         self.table
+    }
+
+    /// Returns the size of the sectors in which the partition table counts, or that the boot sector
+    /// of a disk without a table states; `None` if the disk does not show it. On a disk with other
+    /// sectors, its partitions or files are not found.
+    #[must_use]
+    pub fn sector_bytes(&self) -> Option<u64> {
+        self.sector_bytes
     }
 
     /// Returns all volumes: partitions in the order of the table, then logical volumes of LVM.

@@ -18,5 +18,6 @@ mod oracle;
 mod recovery;
 mod relocate;
 mod sandbox;
+mod sectors;
 mod walk;
 mod xfs;

@@ -13,8 +13,8 @@ const HEADER_BYTES: usize = 92;
 const ENTRY_BYTES_MIN: usize = 128;
 /// Tables usually have 128 entries of 128 bytes. Larger tables than this are not read.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
-/// The sector sizes of disks: 512 and 4096 bytes.
-const SECTORS: [u64; 2] = [SECTOR_BYTES, 4096];
+/// The sector sizes of disks, and of optical media.
+const SECTORS: [u64; 3] = [SECTOR_BYTES, 4096, 2048];
 
 /// One copy of the table, read at a guessed position.
 struct GptCopy {
@@ -29,11 +29,12 @@ struct GptCopy {
 }
 
 /// Reads the better of the two copies. `expected` is true if the first sector promises a GPT.
+/// Returns the partitions, and the size of a sector.
 pub(super) fn read(
     disk: &dyn ReadAt,
     expected: bool,
     problems: &mut Vec<DiskProblem>,
-) -> Option<Vec<Partition>> {
+) -> Option<(Vec<Partition>, u64)> {
     let primary = SECTORS.iter().find_map(|sector_bytes| GptCopy::read(disk, *sector_bytes, 1));
     let last = |sector_bytes: u64| {
         disk.size().checked_div(sector_bytes).and_then(|count| count.checked_sub(1)).filter(|last| *last > 1)
@@ -78,7 +79,7 @@ pub(super) fn read(
         ));
     }
     let chosen = if whole(&primary) || !whole(&backup) { primary.or(backup) } else { backup };
-    chosen.map(|copy| copy.partitions())
+    chosen.map(|copy| (copy.partitions(), copy.sector_bytes))
 }
 
 impl GptCopy {

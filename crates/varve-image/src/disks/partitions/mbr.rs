@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::partition::{Partition, PartitionType, SECTOR_BYTES};
+use super::partition::{Partition, PartitionType};
 use crate::bytes::fields::{array_at, has_at, u8_at, u32_at};
 use crate::bytes::read_at::ReadAt;
 use crate::disks::disk_problem::DiskProblem;
@@ -45,9 +45,9 @@ impl MbrEntry {
     }
 
     /// Converts the slot to a partition in bytes. Its start counts from sector `base`.
-    fn partition(self, number: u32, base: u64) -> Partition {
-        let start = base.saturating_add(u64::from(self.start)).saturating_mul(SECTOR_BYTES);
-        let size = u64::from(self.count).saturating_mul(SECTOR_BYTES);
+    fn partition(self, number: u32, base: u64, sector_bytes: u64) -> Partition {
+        let start = base.saturating_add(u64::from(self.start)).saturating_mul(sector_bytes);
+        let size = u64::from(self.count).saturating_mul(sector_bytes);
         Partition { number, start, size, kind: PartitionType::Mbr(self.kind), label: None }
     }
 }
@@ -84,21 +84,51 @@ impl BootSector {
     }
 
     /// Returns all partitions: those of the slots, then the logical ones.
-    pub(super) fn partitions(&self, disk: &dyn ReadAt, problems: &mut Vec<DiskProblem>) -> Vec<Partition> {
+    pub(super) fn partitions(
+        &self,
+        disk: &dyn ReadAt,
+        sector_bytes: u64,
+        problems: &mut Vec<DiskProblem>,
+    ) -> Vec<Partition> {
         let used = || (1..).zip(self.slots).filter(|(_, slot)| slot.is_used());
         let mut found: Vec<_> = used()
             .filter(|(_, slot)| !slot.is_extended())
-            .map(|(number, slot)| slot.partition(number, 0))
+            .map(|(number, slot)| slot.partition(number, 0, sector_bytes))
             .collect();
         let mut logical = Vec::new();
         for (number, slot) in used().filter(|(_, slot)| slot.is_extended()) {
-            if let Some(problem) = follow(disk, slot, &mut logical) {
+            if let Some(problem) = follow(disk, slot, sector_bytes, &mut logical) {
                 problems.push(DiskProblem::new(format!("extended partition {number}"), problem));
             }
         }
         found.extend(logical);
         found
     }
+}
+
+/// A used slot of the first sector.
+pub(super) struct PrimarySlot {
+    /// The partition, as it lies in sectors of some size.
+    pub(super) partition: Partition,
+    pub(super) is_extended: bool,
+}
+
+impl BootSector {
+    /// Returns the used slots, read in sectors of this size.
+    pub(super) fn primary_slots(&self, sector_bytes: u64) -> Vec<PrimarySlot> {
+        let used = (1..).zip(self.slots).filter(|(_, slot)| slot.is_used());
+        used.map(|(number, slot)| PrimarySlot {
+            partition: slot.partition(number, 0, sector_bytes),
+            is_extended: slot.is_extended(),
+        })
+        .collect()
+    }
+}
+
+/// Returns true if a sector has the form of a link in the chain of an extended partition.
+pub(super) fn is_link(sector: &[u8; 512]) -> bool {
+    let slots = slots(sector);
+    BootSector::parse(sector).is_some() && slots.iter().any(|slot| slot.is_used())
 }
 
 /// NTFS, exFAT and FAT identify themselves in their first sector. The bytes of the table are
@@ -111,7 +141,12 @@ fn is_boot_sector_of_a_file_system(sector: &[u8; 512]) -> bool {
 
 /// Adds the logical partitions in the chain of an extended partition. Returns the reason if the
 /// chain ended early.
-fn follow(disk: &dyn ReadAt, extended: MbrEntry, logical: &mut Vec<Partition>) -> Option<String> {
+fn follow(
+    disk: &dyn ReadAt,
+    extended: MbrEntry,
+    sector_bytes: u64,
+    logical: &mut Vec<Partition>,
+) -> Option<String> {
     let first = u64::from(extended.start);
     let end = first.saturating_add(u64::from(extended.count));
     let mut seen = BTreeSet::new();
@@ -121,7 +156,7 @@ fn follow(disk: &dyn ReadAt, extended: MbrEntry, logical: &mut Vec<Partition>) -
             return Some(format!("has a chain that returns to sector {sector_number}"));
         }
         let mut sector = [0; 512];
-        if let Err(error) = disk.read_at(sector_number.saturating_mul(SECTOR_BYTES), &mut sector) {
+        if let Err(error) = disk.read_at(sector_number.saturating_mul(sector_bytes), &mut sector) {
             return Some(format!("has a chain whose sector {sector_number} cannot be read: {error}"));
         }
         if !has_at(&sector, 510, &SIGNATURE) {
@@ -135,10 +170,10 @@ fn follow(disk: &dyn ReadAt, extended: MbrEntry, logical: &mut Vec<Partition>) -
                 return Some(format!("has more than {LOGICAL_MAX} logical partitions"));
             }
             let number = u32::try_from(logical.len()).unwrap_or(u32::MAX).saturating_add(5);
-            let partition = slot.partition(number, sector_number);
+            let partition = slot.partition(number, sector_number, sector_bytes);
             // Well-formed tables do not use the last two slots. Linux accepts them only if they lie
             // inside the extended partition.
-            let inside = partition.start.saturating_add(partition.size) <= end.saturating_mul(SECTOR_BYTES);
+            let inside = partition.start.saturating_add(partition.size) <= end.saturating_mul(sector_bytes);
             if place < 2 || inside {
                 logical.push(partition);
             }
