@@ -472,10 +472,10 @@ NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group
         "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide inode_flags")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
             "file_count problem_count stored_bytes elapsed new_bytes machine:bytes hold:list keep_until:signed left_out:list comment:text "
-            "file:bytes origin:bytes")
+            "file:bytes origin:bytes sector_bytes physical_sector_bytes")
 MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
 LEFT_OUT = "volume:text what:text bytes why:text kept_because:text"
-DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
+DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex pci_address"
 HOLD = "label:text set:signed"
 ORIGIN = "key:text role:text later:signed code:bytes"
 ROOT = "sequence list:entry previous:list trash:entry gone:entry lost:entry"

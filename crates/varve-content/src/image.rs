@@ -3,6 +3,7 @@
 
 mod archive;
 mod cached_blocks;
+mod device_sectors;
 mod image_piece;
 mod leave_out;
 mod mounted;
@@ -19,6 +20,7 @@ mod unfinished_image;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use cached_blocks::CachedBlocks;
+pub use device_sectors::device_sectors;
 pub use mounted::mounted_for_writing;
 pub use new_image::make_image;
 pub use part::ImagePart;

@@ -4,7 +4,7 @@
 //! | number | field        | value                                                                                      |
 //! |-------:|--------------|--------------------------------------------------------------------------------------------|
 //! |      1 | volume       | UTF-8: the volume, as `p1`                                                                 |
-//! |      2 | what         | UTF-8: `swap`, `free blocks`, the path of a file, or a part of the image file              |
+//! |      2 | what         | UTF-8: `swap`, `free blocks`, the path of a file, or a part that is not on the disk        |
 //! |      3 | bytes        | the number of bytes that were archived as zeros                                            |
 //! |      4 | why          | UTF-8: the proof that they are not needed                                                  |
 //! |      5 | kept_because | UTF-8: the reason why it was kept; absent if it was left out                                |
@@ -23,8 +23,8 @@ const CHARS_MAX: usize = 400;
 pub struct LeftOutRecord {
     /// The volume, as `p1`. Empty if the record covers several volumes.
     pub volume: String,
-    /// `swap`, `free blocks`, the path of a file, or a part of the image file that is no part of
-    /// the disk.
+    /// `swap`, `free blocks`, the path of a file, or a part of the image file or of the machine
+    /// that is not on the disk.
     pub what: String,
     /// Bytes that were archived as zeros.
     pub bytes: u64,
@@ -63,12 +63,18 @@ impl LeftOutRecord {
         records
     }
 
-    /// Makes the record of a part of the image file that is no part of the disk, and so was not
-    /// archived.
+    /// Makes the record of a part of the image file, or of the machine, that is not on the disk,
+    /// and so was not archived.
     #[must_use]
     pub fn beside_the_disk(what: &str, why: &str) -> Self {
         let cut = |text: &str| text.chars().take(CHARS_MAX).collect();
         Self { what: cut(what), why: cut(why), ..Self::default() }
+    }
+
+    /// Returns true for a part of the image file, or of the machine, that is not on the disk.
+    #[must_use]
+    pub fn is_beside_the_disk(&self) -> bool {
+        self.volume.is_empty() && self.bytes == 0 && self.kept_because.is_none()
     }
 
     /// Encodes the fields of the record.

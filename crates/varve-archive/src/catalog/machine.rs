@@ -18,13 +18,14 @@
 //! | number | field        | value                                                                                      |
 //! |-------:|--------------|--------------------------------------------------------------------------------------------|
 //! |      1 | name         | UTF-8: its place in the machine, the same from start to start                              |
-//! |      2 | device       | UTF-8, as QEMU says: `virtio-blk-pci`, `ide-hd`, `scsi-hd`, `nvme`                         |
+//! |      2 | device       | UTF-8, as QEMU says: `virtio-blk-pci`, `ide-hd`, `scsi-hd`, `nvme`, `cfi.pflash01`         |
 //! |      3 | controller   | UTF-8, its controller: `virtio-scsi-pci`, `ich9-ahci`; empty if it needs none              |
 //! |      4 | boot_index   | 1 more than its place in the order of booting; 0 if it has none                            |
 //! |      5 | size         | bytes                                                                                      |
 //! |      6 | file         | UTF-8: where the machine keeps it                                                          |
 //! |      7 | format       | UTF-8: how, as QEMU says: `raw`, `qcow2`                                                   |
 //! |      8 | snapshot     | 16 bytes: the id of the snapshot of the same moment; absent if none was to be taken        |
+//! |      9 | pci_address  | device · 8 + function of its device on the first PCI bus; absent if it is elsewhere         |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_content::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
@@ -33,6 +34,8 @@ use crate::catalog::snapshot_id::SnapshotId;
 
 /// Upper bound on the drives of one machine.
 const DRIVE_COUNT_MAX: usize = 4096;
+/// The devices of QEMU that are flash memory.
+const FLASH_DEVICES: [&str; 2] = ["cfi.pflash01", "cfi.pflash02"];
 
 /// A machine and its drives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -87,11 +90,26 @@ pub struct MachineDrive {
     /// The snapshot of the same time, if one was requested. It is in the catalog unless it has
     /// failed.
     pub snapshot: Option<SnapshotId>,
+    /// The place of its device on the first PCI bus: 8 times the device number, plus the function.
+    /// `None` if it is elsewhere.
+    pub pci_address: Option<u8>,
     /// Fields that this version does not know.
     pub unknown: UnknownFields,
 }
 
 impl Machine {
+    /// Returns the drive whose content is in this snapshot.
+    #[must_use]
+    pub fn drive_in(&self, snapshot: SnapshotId) -> Option<&MachineDrive> {
+        self.drives.iter().find(|drive| drive.snapshot == Some(snapshot))
+    }
+
+    /// Returns the snapshot of the same moment with the variables of the firmware, if there is one.
+    #[must_use]
+    pub fn firmware_variables(&self) -> Option<SnapshotId> {
+        self.drives.iter().filter(|drive| drive.is_firmware()).find_map(|drive| drive.snapshot)
+    }
+
     /// Encodes the fields of the record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -145,6 +163,13 @@ impl Machine {
 }
 
 impl MachineDrive {
+    /// Returns true if it is no disk, but flash memory with the code or the variables of the
+    /// firmware.
+    #[must_use]
+    pub fn is_firmware(&self) -> bool {
+        FLASH_DEVICES.contains(&self.device.as_str())
+    }
+
     fn encode(&self) -> Vec<u8> {
         FieldWriter::new()
             .bytes(1, self.name.as_bytes())
@@ -155,6 +180,7 @@ impl MachineDrive {
             .bytes(6, self.file.as_bytes())
             .bytes(7, self.format.as_bytes())
             .optional_bytes(8, self.snapshot.as_ref().map(|id| id.0.as_slice()))
+            .optional_number(9, self.pci_address.map(u64::from))
             .finish_with(&self.unknown)
     }
 
@@ -171,6 +197,7 @@ impl MachineDrive {
                 6 => drive.file = field.text()?.into(),
                 7 => drive.format = field.text()?.into(),
                 8 => drive.snapshot = Some(SnapshotId(sixteen(&field)?)),
+                9 => drive.pci_address = Some(field.value()?),
                 _ => drive.unknown.keep(&field),
             }
         }
@@ -200,6 +227,7 @@ pub(crate) mod tests {
             file: "/srv/web.qcow2".into(),
             format: "qcow2".into(),
             snapshot,
+            pci_address: boot_index.map(|_| 8),
             unknown: UnknownFields::default(),
         };
         Machine {
@@ -221,6 +249,22 @@ pub(crate) mod tests {
         assert_eq!(Machine::decode(&machine().encode()), Ok(machine()));
         assert_eq!(Machine::decode(&[]), Ok(Machine::default()));
         assert!(Machine::decode(&[2, 1, 0]).is_err());
+    }
+
+    #[test]
+    fn the_variables_of_the_firmware_are_found() {
+        let flash = |device: &str, byte: Option<u8>| MachineDrive {
+            device: device.into(),
+            snapshot: byte.map(|byte| SnapshotId([byte; 16])),
+            ..MachineDrive::default()
+        };
+        let drives =
+            vec![flash("cfi.pflash01", None), flash("ide-hd", Some(1)), flash("cfi.pflash01", Some(2))];
+        let machine = Machine { drives, ..Machine::default() };
+        assert_eq!(machine.firmware_variables(), Some(SnapshotId([2; 16])));
+        assert!(machine.drive_in(SnapshotId([2; 16])).unwrap().is_firmware());
+        assert!(!machine.drive_in(SnapshotId([1; 16])).unwrap().is_firmware());
+        assert_eq!(Machine::default().firmware_variables(), None);
     }
 
     proptest! {

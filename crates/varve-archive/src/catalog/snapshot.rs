@@ -16,8 +16,9 @@ use varve_world::Timestamp;
 
 use crate::catalog::hold::Hold;
 use crate::catalog::left_out_record::{LeftOutRecord, RECORD_COUNT_MAX};
-use crate::catalog::machine::Machine;
+use crate::catalog::machine::{Machine, MachineDrive};
 use crate::catalog::origin_record::OriginRecord;
+use crate::catalog::sector_sizes::SectorSizes;
 use crate::catalog::snapshot_id::SnapshotId;
 
 const KIND: u8 = 4;
@@ -75,6 +76,8 @@ pub struct Snapshot {
     /// The key that it was added with. `None` if that is not known: the store is not encrypted, or
     /// an earlier version of this program added it.
     pub origin: Option<OriginRecord>,
+    /// The sizes of the sectors of the disk, if the source is a disk that reports them.
+    pub sectors: Option<SectorSizes>,
     /// Fields that this version does not know.
     pub unknown: UnknownFields,
 }
@@ -130,6 +133,7 @@ impl Snapshot {
             comment: String::new(),
             file: None,
             origin: None,
+            sectors: None,
             unknown: UnknownFields::default(),
         }
     }
@@ -151,6 +155,15 @@ impl Snapshot {
     #[must_use]
     pub fn is_backdated(&self) -> bool {
         self.origin.as_ref().is_some_and(|record| record.later.is_some() && !record.origin.is_full())
+    }
+
+    /// Returns the machine whose firmware variables this snapshot holds; `None` for another kind of
+    /// snapshot.
+    #[must_use]
+    pub fn firmware_of(&self) -> Option<&Machine> {
+        let is_firmware =
+            |machine: &&Machine| machine.drive_in(self.id).is_some_and(MachineDrive::is_firmware);
+        self.machine.as_ref().filter(is_firmware)
     }
 
     /// Returns the number of entries of an archived folder, without the folder itself; 0 for any
@@ -195,6 +208,8 @@ impl Snapshot {
             .optional_bytes(20, (!self.comment.is_empty()).then_some(self.comment.as_bytes()))
             .optional_bytes(21, self.file.as_deref())
             .optional_bytes(22, self.origin.as_ref().map(OriginRecord::encode).as_deref())
+            .optional_number(23, self.sectors.map(|sectors| sectors.logical().into()))
+            .optional_number(24, self.sectors.map(|sectors| sectors.physical().into()))
             .finish_with(&self.unknown)
     }
 
@@ -247,6 +262,7 @@ impl Snapshot {
             comment: parts.comment,
             file: parts.file,
             origin: parts.origin,
+            sectors: SectorSizes::new(parts.sector_bytes, parts.physical_sector_bytes),
             unknown: parts.unknown,
         })
     }
@@ -270,6 +286,10 @@ struct SnapshotFields {
     comment: String,
     file: Option<Vec<u8>>,
     origin: Option<OriginRecord>,
+    /// Field 23; 0 if it is absent.
+    sector_bytes: u64,
+    /// Field 24; 0 if it is absent.
+    physical_sector_bytes: u64,
     unknown: UnknownFields,
 }
 
@@ -304,6 +324,8 @@ impl SnapshotFields {
             21 if is_component(field.bytes) => self.file = Some(field.bytes.to_vec()),
             21 => return Err(field.unexpected().into()),
             22 => self.origin = Some(OriginRecord::decode(field.bytes)?),
+            23 => self.sector_bytes = field.value()?,
+            24 => self.physical_sector_bytes = field.value()?,
             _ => self.unknown.keep(field),
         }
         Ok(())
@@ -347,6 +369,7 @@ pub(crate) mod tests {
             comment: if is_image { "before the upgrade".into() } else { String::new() },
             file: (!is_image).then(|| b"hostname".to_vec()),
             origin: is_image.then(|| crate::catalog::origin_record::tests::unproven("0011", Some(9))),
+            sectors: if is_image { SectorSizes::new(4096, 16_384) } else { None },
             unknown: UnknownFields::default(),
         }
     }
@@ -397,7 +420,7 @@ pub(crate) mod tests {
         #[test]
         fn a_record_of_a_later_version_is_written_again_as_it_was(
             (is_image, held) in (any::<bool>(), any::<[bool; 2]>()),
-            (own, root, drive, kind) in (later_fields(22), later_fields(18), later_fields(9), 3_u64..),
+            (own, root, drive, kind) in (later_fields(24), later_fields(18), later_fields(9), 3_u64..),
             (left_out, hold) in (later_fields(5), later_fields(2)),
         ) {
             let base = snapshot(if is_image { 2 } else { 1 }, "web", -5);

@@ -5,6 +5,7 @@ use varve_world::Timestamp;
 
 use crate::catalog::left_out_record::LeftOutRecord;
 use crate::catalog::machine::Machine;
+use crate::catalog::sector_sizes::SectorSizes;
 use crate::catalog::snapshot_id::SnapshotId;
 
 /// The description of a new snapshot.
@@ -31,6 +32,8 @@ pub struct SnapshotRequest {
     /// The parts of an image that are archived as zeros, and those that are kept although they were
     /// to be left out.
     pub left_out: Vec<LeftOutRecord>,
+    /// The sizes of the sectors of the disk, if it reports them.
+    pub sectors: Option<SectorSizes>,
     /// The number of problems that were found before the source is read.
     pub problem_count: u64,
     /// True if images, and disks and databases in folders, are packed for fast small reads, at the

@@ -86,6 +86,7 @@ impl ArchivedSource {
             problem_count: self.problem_count.saturating_add(request.problem_count),
             machine: request.machine,
             left_out: request.left_out,
+            sectors: request.sectors,
             comment: request.comment,
             file: self.file,
             ..Snapshot::new(id, request.name, request.time.unwrap_or(began_at), self.content)

@@ -107,6 +107,13 @@ impl ImageFiles {
         self.disk.volumes().iter().enumerate().map(listed)
     }
 
+    /// The size of the sectors in which the partition table of the disk counts, if the disk shows
+    /// it.
+    #[must_use]
+    pub fn sector_bytes(&self) -> Option<u64> {
+        self.disk.sector_bytes()
+    }
+
     /// The problems of the disk that were found so far.
     #[must_use]
     pub fn problems(&self) -> &[DiskProblem] {

@@ -12,10 +12,12 @@ use rustix::fs::{Advice, OFlags, SeekFrom as HoleSeek, fadvise, seek};
 use varve_image::{Ranges, ReadAt};
 use varve_tree::Entry;
 
+use super::device_sectors::device_sectors;
 use super::image_piece::ImagePiece;
 use super::leave_out::part_of;
 use super::served_image::{ReadRequest, ReadRequestError, RunContent, ServedImage};
 use super::sized_file::SizedFile;
+use crate::catalog::sector_sizes::SectorSizes;
 
 /// Bytes that are claimed and read at a time. A multiple of every block size.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
@@ -135,6 +137,15 @@ impl ImageSource {
     pub fn served(image: Box<dyn ServedImage>, path: &Path, earlier: Option<Entry>) -> Self {
         let earlier = earlier.filter(|entry| entry.size() == image.size());
         Self::of(ImageSourceKind::Served { image: image.into(), earlier }, path)
+    }
+
+    /// The sizes of its sectors, if it is a block device.
+    #[must_use]
+    pub fn sectors(&self) -> Option<SectorSizes> {
+        match &self.kind {
+            ImageSourceKind::Placed { file, .. } => device_sectors(file),
+            ImageSourceKind::Stream(_) | ImageSourceKind::Served { .. } => None,
+        }
     }
 
     /// The path from which it was opened.

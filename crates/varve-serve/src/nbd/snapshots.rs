@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use varve_archive::{
-    CollectedError, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId, SnapshotList,
-    lacks_block, select,
+    CollectedError, SectorSizes, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId,
+    SnapshotList, lacks_block, select,
 };
 use varve_content::image::{CachedBlocks, ImageReader};
 use varve_image::ReadAt;
@@ -17,6 +17,9 @@ use varve_world::Timestamp;
 
 use super::disk::{DiskExtent, ServedDisk, push};
 use super::disks::{FindDiskError, FoundDisk, ListedDisk, ServedDisks};
+
+/// The size of the sectors of most disks.
+const USUAL_SECTOR_BYTES: u32 = 512;
 
 /// Conversions between times and text, supplied by the caller.
 #[derive(Clone, Copy)]
@@ -112,9 +115,19 @@ impl SnapshotDisks {
     }
 
     fn describe(&self, snapshot: &Snapshot) -> String {
-        let time = (self.moments.show)(snapshot.time);
-        format!("{} as it was {time} ({})", snapshot.name, snapshot.id)
+        described(snapshot, &(self.moments.show)(snapshot.time))
     }
+}
+
+/// Describes a disk for people. The protocol has no field for the size of its sectors, which a
+/// client needs to know if it is not the usual one.
+fn described(snapshot: &Snapshot, time: &str) -> String {
+    let sectors = match snapshot.sectors.map(SectorSizes::logical) {
+        None | Some(USUAL_SECTOR_BYTES) => String::new(),
+        Some(bytes) => format!(", sectors of {bytes} bytes"),
+    };
+    let firmware = if snapshot.firmware_of().is_some() { ", UEFI variables" } else { "" };
+    format!("{} as it was {time} ({}){sectors}{firmware}", snapshot.name, snapshot.id)
 }
 
 impl KnownImages {

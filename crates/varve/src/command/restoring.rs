@@ -248,11 +248,15 @@ fn restore_one(
     progress: &Progress,
 ) -> Result<Option<RestoreResult>> {
     let source = source_of(place, restore);
+    let recorded = place.what.snapshot().and_then(|snapshot| snapshot.sectors);
+    let recorded = recorded.map(|sectors| sectors.logical().into());
     let (files, node) = match content {
         PlaceContent::Disk(disk) => {
+            image::warn_of_sectors(destination, disk.sector_bytes().or(recorded));
             return restore_image(from, place, &disk.raw(), &source, restore, destination, progress);
         }
         PlaceContent::Raw(part) => {
+            image::warn_of_sectors(destination, recorded);
             return restore_image(from, place, part, &source, restore, destination, progress);
         }
         PlaceContent::Node { files, node } => (&**files, &**node),

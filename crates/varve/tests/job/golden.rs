@@ -328,6 +328,16 @@ fn inode_flags_are_shown() {
 }
 
 #[test]
+fn sector_sizes_are_shown() {
+    let (sandbox, expected) = opened("store-v2/sectors-plain");
+    shows(&sandbox, &expected[0]);
+    let line = &sandbox.json(["snapshots"])[0];
+    for field in ["sector_bytes", "physical_sector_bytes"] {
+        assert_eq!((&line[field], &expected[0][field]), (&4096.into(), &4096.into()));
+    }
+}
+
+#[test]
 fn golden_stores_can_be_written_to() {
     for name in STORES {
         let (sandbox, expected) = opened(name);

@@ -63,6 +63,7 @@ fn agree(sandbox: &Sandbox) {
     let ids = sandbox.ids();
     let listed = rosetta_ok(sandbox, &["list", "--json"]);
     assert_eq!(their_origins(&listed), our_origins(sandbox));
+    assert_eq!(their_sectors(&listed), our_sectors(sandbox));
     let mut theirs = ids_in(&listed);
     let mut ours = ids.clone();
     ours.sort();
@@ -91,6 +92,23 @@ fn their_origins(listed: &[u8]) -> Origins {
     let of = |one: &Value| (text(&one["origin"]["role"]), text(&one["origin"]["key"]));
     let listed: Value = serde_json::from_slice(listed).unwrap();
     listed.as_array().unwrap().iter().map(|one| (text(&one["id"]), of(one))).collect()
+}
+
+/// The sizes of the sectors of each snapshot; 0 if they are not known.
+type Sectors = BTreeMap<String, [u64; 2]>;
+
+fn sectors(line: &Value) -> (String, [u64; 2]) {
+    let sizes = ["sector_bytes", "physical_sector_bytes"].map(|field| line[field].as_u64().unwrap_or(0));
+    (line["id"].as_str().unwrap().to_owned(), sizes)
+}
+
+fn our_sectors(sandbox: &Sandbox) -> Sectors {
+    sandbox.json(["snapshots"]).iter().map(sectors).collect()
+}
+
+fn their_sectors(listed: &[u8]) -> Sectors {
+    let listed: Value = serde_json::from_slice(listed).unwrap();
+    listed.as_array().unwrap().iter().map(sectors).collect()
 }
 
 /// Both readers report the same blocks and places as lost. The independent reader also lists

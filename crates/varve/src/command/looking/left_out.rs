@@ -15,8 +15,7 @@ pub fn left_out_lines<'a>(records: impl IntoIterator<Item = &'a LeftOutRecord>, 
     };
     let line = |record: &'a LeftOutRecord| match &record.kept_because {
         Some(reason) => kept.then(|| format!("  kept: {}: {}", of(record), visible(reason))),
-        // A part of the image file that is no part of the disk has no bytes there.
-        None if record.bytes == 0 && record.volume.is_empty() => {
+        None if record.is_beside_the_disk() => {
             Some(format!("  left out: {}: {}", of(record), visible(&record.why)))
         }
         None if record.bytes == 0 => None,
@@ -29,7 +28,7 @@ pub fn left_out_lines<'a>(records: impl IntoIterator<Item = &'a LeftOutRecord>, 
 }
 
 /// Prints the left-out parts for people.
-pub fn say_left_out(records: &[LeftOutRecord]) {
+pub fn say_left_out<'a>(records: impl IntoIterator<Item = &'a LeftOutRecord>) {
     for line in left_out_lines(records, false) {
         say!("{line}");
     }

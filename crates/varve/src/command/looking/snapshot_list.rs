@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use varve_archive::{Hold, Snapshot, SnapshotContent, SnapshotId, TrashedSnapshot};
+use varve_archive::{Hold, SectorSizes, Snapshot, SnapshotContent, SnapshotId, TrashedSnapshot};
 use varve_store::Origin;
 
 use crate::arguments::{GroupBy, ListSnapshotsArgs, SnapshotFilterArgs};
@@ -197,8 +197,8 @@ pub fn kind(snapshot: &Snapshot) -> &'static str {
     }
 }
 
-/// Returns the tags, the protection, the mark of a backdated snapshot, the problems and the
-/// comment.
+/// Returns the tags, the mark of UEFI variables, the protection, the mark of a backdated snapshot,
+/// the problems and the comment.
 pub fn remarks(snapshot: &Snapshot) -> String {
     let tags = snapshot.tags.iter().map(|tag| show::name(tag.as_bytes()));
     let problems = (snapshot.problem_count > 0).then(|| show::count(snapshot.problem_count, "problem"));
@@ -206,8 +206,12 @@ pub fn remarks(snapshot: &Snapshot) -> String {
     let left_out = (left_out > 0).then(|| format!("{} left out", show::bytes(left_out)));
     let comment =
         (!snapshot.comment.is_empty()).then(|| format!("\"{}\"", show::name(snapshot.comment.as_bytes())));
+    let firmware = snapshot
+        .firmware_of()
+        .map(|machine| format!("[UEFI variables of {}]", show::name(machine.name.as_bytes())));
     let backdated = snapshot.is_backdated().then(|| "[backdated]".to_owned());
-    tags.chain(protection(snapshot))
+    tags.chain(firmware)
+        .chain(protection(snapshot))
         .chain(backdated)
         .chain(problems)
         .chain(left_out)
@@ -275,6 +279,9 @@ pub fn as_json(snapshot: &Snapshot) -> Value {
         "stored_bytes": snapshot.growth.map(|growth| growth.stored_bytes),
         "added_with": snapshot.added_with().map(key_json),
         "backdated": snapshot.is_backdated(),
+        "firmware_variables": snapshot.firmware_of().is_some(),
+        "sector_bytes": snapshot.sectors.map(SectorSizes::logical),
+        "physical_sector_bytes": snapshot.sectors.map(SectorSizes::physical),
         "machine": snapshot.machine.as_ref().map(|machine| &machine.name),
         "left_out_bytes": left_out_bytes(&snapshot.left_out),
         "left_out": left_out_json(&snapshot.left_out),

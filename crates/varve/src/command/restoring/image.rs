@@ -8,7 +8,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use varve_content::Progress;
 use varve_content::folder::{Overwrite, RestoreAction, RestoreCounts, RestoreReason};
-use varve_content::image::{ImageOptions, ImagePart, read_back_image, restore_image, write_image_around};
+use varve_content::image::{
+    ImageOptions, ImagePart, device_sectors, open_to_read, read_back_image, restore_image, write_image_around,
+};
 use varve_machine::{ForeignFile, ImageFormat, RestoreForeignError, restore_foreign};
 use varve_session::{UsageError, WithHint};
 use varve_world::Timestamp;
@@ -42,6 +44,20 @@ pub(super) fn check(restore: &RestoreArgs, destination: &Path) -> Result<()> {
         bail!(UsageError("--verify reads back only files and raw images: leave out --format".into()));
     }
     Ok(())
+}
+
+/// Warns, before anything is written, if a device has other sectors than the archived disk had.
+/// `expected` is the size of those in bytes.
+pub(super) fn warn_of_sectors(destination: &Path, expected: Option<u64>) {
+    let Some(expected) = expected else { return };
+    let device = open_to_read(destination).ok().and_then(|file| device_sectors(&file));
+    let Some(device) = device.map(|sectors| u64::from(sectors.logical())) else { return };
+    if device != expected {
+        remark!(
+            "varve: {} has sectors of {device} bytes, and the archived disk had sectors of {expected}: all its bytes are written, but a partition table counts in sectors, so its partitions are not found there, and some file systems cannot be mounted; a file, or a device with sectors of {expected} bytes, has neither problem",
+            destination.display()
+        );
+    }
 }
 
 /// Decides about an existing file or device at the destination.

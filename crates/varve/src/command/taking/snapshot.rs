@@ -224,10 +224,12 @@ fn take(
         }
     };
     let left_out = left_out(args, &image)?;
+    let sectors = image.sectors();
     let image = image.leaving_out(left_out.ranges().clone());
     let request = SnapshotRequest {
         left_out: [beside, LeftOutRecord::list(&left_out)].concat(),
         problem_count: left_out.fast_commits().len() as u64,
+        sectors,
         ..request
     };
     let taken = taker.take_image(&image, request, progress)?;
