@@ -5,7 +5,7 @@
 use crate::sandbox;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::qemu::{has, tool, wait_for};
 use crate::sandbox::{Sandbox, noise, sparse_image};
@@ -105,6 +105,28 @@ fn the_end_of_a_vhd_is_archived_whoever_made_it() {
         sandbox.ok(["snapshot", &sandbox.arg("made.vhd"), "--name", name]);
         assert!(sandbox.run(["cat", name]).stdout == bytes, "{name}");
     }
+}
+
+/// VMDKstream is the program of Debian's package python3-vmdkstream.
+#[test]
+fn a_vmdk_that_another_program_has_made_is_the_same_disk() {
+    let test = "a_vmdk_that_another_program_has_made_is_the_same_disk";
+    let python = |code: &str| Command::new("/usr/bin/python3").args(["-c", code]).output();
+    if !has(&PROGRAMS, test) {
+        return;
+    }
+    if !python("import sys, VMDKstream").is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped as python3-vmdkstream is not installed: {test}");
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let bytes = raw(&sandbox);
+    let made = sandbox.arg("made.vmdk");
+    let convert = format!("VMDKstream.convert_to_stream({:?}, {made:?})", sandbox.arg("disk.raw"));
+    let output = python(&format!("import sys, VMDKstream\n{convert}")).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    sandbox.ok(["snapshot", &made, "--name", "made"]);
+    assert!(sandbox.run(["cat", "made"]).stdout == bytes);
 }
 
 #[test]
