@@ -11,7 +11,6 @@ pub mod origin_record;
 pub mod origins;
 pub mod removed;
 pub mod root_record;
-pub mod sector_sizes;
 pub mod selection;
 pub mod snapshot;
 pub mod snapshot_filter;

@@ -47,7 +47,6 @@ pub use catalog::machine::{Firmware, Machine, MachineDrive};
 pub use catalog::origin_record::OriginRecord;
 pub use catalog::removed::{ReadRemovedError, TrashedSnapshot};
 pub use catalog::root_record::LoadCatalogError;
-pub use catalog::sector_sizes::SectorSizes;
 pub use catalog::selection::{SelectError, Selected, select, series, split_place};
 pub use catalog::snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent};
 pub use catalog::snapshot_filter::SnapshotFilter;

@@ -2,12 +2,16 @@
 
 use serde_json::{Value, json};
 use varve_archive::{Firmware, Machine, MachineDrive};
+use varve_content::image::SectorSizes;
 
 use crate::drives::RunningDrive;
 use crate::qmp::{Qmp, QmpError};
 
 /// Parts of the name of a firmware file that identify UEFI.
 const UEFI_WORDS: [&str; 4] = ["ovmf", "edk2", "aavmf", "efi"];
+
+/// The names of the first PCI bus of a machine.
+const FIRST_BUSES: [&str; 2] = ["pcie.0", "pci.0"];
 
 /// Describes a machine. Facts that QEMU does not report stay empty.
 pub(crate) fn describe(qmp: &mut Qmp, drives: &[RunningDrive]) -> Result<Machine, QmpError> {
@@ -44,7 +48,11 @@ pub(crate) fn describe(qmp: &mut Qmp, drives: &[RunningDrive]) -> Result<Machine
 fn describe_drives(qmp: &mut Qmp, drives: &[RunningDrive]) -> Result<Vec<MachineDrive>, QmpError> {
     let path = |drive: &RunningDrive| drive.device_path.clone().unwrap_or_default();
     let of_each = |name| drives.iter().map(move |drive| (path(drive), name));
-    let asked: Vec<_> = of_each("type").chain(of_each("bootindex")).chain(of_each("parent_bus")).collect();
+    let asked: Vec<_> = of_each("type")
+        .chain(of_each("bootindex"))
+        .chain(of_each("parent_bus"))
+        .chain(of_each("addr"))
+        .collect();
     let answers = properties(qmp, &asked)?;
     let answer = |which: usize, number: usize| answers.get(which * drives.len() + number);
     let mut described = Vec::with_capacity(drives.len());
@@ -60,6 +68,7 @@ fn describe_drives(qmp: &mut Qmp, drives: &[RunningDrive]) -> Result<Vec<Machine
             size: drive.size,
             file: drive.file.clone(),
             format: drive.format.clone(),
+            pci_address: pci_address(&bus, answer(3, number)),
             boot_index: answer(1, number).and_then(Value::as_i64).and_then(|index| u64::try_from(index).ok()),
             device,
             ..MachineDrive::default()
@@ -69,6 +78,30 @@ fn describe_drives(qmp: &mut Qmp, drives: &[RunningDrive]) -> Result<Vec<Machine
         drive.controller = text(&controller);
     }
     Ok(described)
+}
+
+/// Returns the address of a device on this bus, if it is the first one of the machine.
+fn pci_address(bus: &str, address: Option<&Value>) -> Option<u8> {
+    let is_first = FIRST_BUSES.iter().any(|first| bus.rsplit('/').next() == Some(first));
+    address.filter(|_| is_first)?.as_u64().and_then(|address| u8::try_from(address).ok())
+}
+
+/// Returns the sizes of the sectors that the guest sees on each drive.
+pub(crate) fn sector_sizes(
+    qmp: &mut Qmp,
+    drives: &[RunningDrive],
+) -> Result<Vec<Option<SectorSizes>>, QmpError> {
+    let path = |drive: &RunningDrive| drive.device_path.clone().unwrap_or_default();
+    let of_each = |name| drives.iter().map(move |drive| (path(drive), name));
+    let asked: Vec<_> = of_each("logical_block_size").chain(of_each("physical_block_size")).collect();
+    let answers: Vec<u64> =
+        properties(qmp, &asked)?.iter().map(|answer| answer.as_u64().unwrap_or(0)).collect();
+    let (logical, physical) = answers.split_at(drives.len());
+    Ok(logical
+        .iter()
+        .zip(physical)
+        .map(|(logical, physical)| SectorSizes::new(*logical, *physical))
+        .collect())
 }
 
 /// Returns true if an I/O thread serves the drive.
@@ -145,6 +178,17 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_addresses_on_the_first_bus_are_kept() {
+        let on = |bus: &str, address: Value| pci_address(bus, Some(&address));
+        assert_eq!(on("/machine/q35/pcie.0", json!(8)), Some(8));
+        assert_eq!(on("/machine/i440fx/pci.0", json!(216)), Some(216));
+        assert_eq!(on("/machine/peripheral/port/pci.3", json!(0)), None);
+        assert_eq!(on("/machine/q35/pcie.0", json!(256)), None);
+        assert_eq!(on("/machine/q35/pcie.0", json!(-1)), None);
+        assert_eq!(pci_address("", None), None);
+    }
 
     #[test]
     fn uuids_are_read() {

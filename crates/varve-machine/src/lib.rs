@@ -45,6 +45,7 @@ mod nbd_disk;
 mod private_folder;
 mod qmp;
 mod records;
+mod unarchived;
 mod visible;
 
 pub use agent::{Agent, AgentError, FrozenGuest};

@@ -16,7 +16,7 @@ use varve_block::{visible, with_causes};
 use varve_content::Progress;
 use varve_content::image::{
     ArchiveImageError, CachedBlocks, ContentRun, ImageReader, ImageSource, ReadRequest, ReadRequestError,
-    ServedImage, image_shape,
+    SectorSizes, ServedImage, image_shape,
 };
 use varve_image::{LeaveOut, LeftOut, Ranges};
 use varve_store::Permission;
@@ -25,14 +25,17 @@ use varve_world::Timestamp;
 
 use crate::agent::{Agent, AgentError};
 use crate::chain::{BitmapChain, BitmapName, StoreTag, TrustedBitmap, find};
-use crate::description::{describe, has_thread};
-use crate::drives::{RunningDrive, list};
+use crate::description::{describe, has_thread, sector_sizes};
+use crate::drives::{DriveRole, RunningDrive, list};
 use crate::held_moment::{DriveToHold, HeldMoment, HoldError, dismantle, part, prepare};
 use crate::left_out::{NeverUnchanged, left_out_before};
 use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
 use crate::qmp::{Qmp, QmpError};
 use crate::records;
+use crate::unarchived::unarchived;
 
+/// The name of the snapshot of the UEFI variables, after the name of the machine.
+const VARIABLES_NAME: &str = "uefi";
 /// The number of connections over which a drive is read.
 const CONNECTION_COUNT: usize = 4;
 /// Older versions of QEMU may crash, together with the machine, when a client disconnects from an
@@ -53,7 +56,7 @@ pub struct MachineSnapshotOptions {
     /// The socket of the guest agent, if the guest's file systems are to be frozen at the moment of
     /// the snapshot.
     pub agent: Option<PathBuf>,
-    /// The drives; all disks if empty.
+    /// The drives; all disks if empty. The variables of the firmware are archived with any of them.
     pub drives: Vec<String>,
     /// The folder for the data that the machine overwrites meanwhile.
     pub scratch: PathBuf,
@@ -83,6 +86,8 @@ pub enum ReadExtent {
 pub struct TakenDrive {
     /// The machine's name for it.
     pub drive: String,
+    /// True if it is no disk, but the flash memory with the variables of the firmware.
+    pub is_firmware: bool,
     /// Its snapshot.
     pub taken: TakenSnapshot,
     /// The extent of the read.
@@ -154,6 +159,7 @@ pub enum MachineSnapshotError {
 /// A drive of this run, and the earlier snapshot on which its new one builds.
 struct PlannedDrive {
     drive: RunningDrive,
+    sectors: Option<SectorSizes>,
     reading: ReadExtent,
     since: Option<(TrustedBitmap, Entry)>,
     record: BitmapName,
@@ -183,6 +189,7 @@ pub fn archive_machine_snapshot(
     }
     let all = list(&mut qmp)?;
     let mut machine = describe(&mut qmp, &all)?;
+    let sectors = sector_sizes(&mut qmp, &all)?;
     let chosen = choose(&all, &options.drives)?;
     for drive in &chosen {
         let version = qmp.version();
@@ -192,8 +199,12 @@ pub fn archive_machine_snapshot(
     }
     let mut planned = Vec::new();
     for drive in chosen {
-        planned.push(plan(archive, options, &mut qmp, store, &machine, drive)?);
+        let place = all.iter().position(|other| other.node == drive.node);
+        let sectors = place.and_then(|place| sectors.get(place).copied().flatten());
+        planned.push(PlannedDrive { sectors, ..plan(archive, options, &mut qmp, store, &machine, drive)? });
     }
+    let nodes: Vec<_> = planned.iter().map(|planned| planned.drive.node.as_str()).collect();
+    let beside = unarchived(&mut qmp, &all, &nodes, !options.drives.is_empty())?;
     for described in &mut machine.drives {
         let of = planned.iter().find(|planned| planned.drive.name == described.name);
         described.snapshot = of.map(|planned| planned.record.snapshot);
@@ -205,6 +216,7 @@ pub fn archive_machine_snapshot(
         watch,
         store,
         machine,
+        beside,
         planned: &planned,
         archived: Vec::new(),
         scratch: Vec::new(),
@@ -227,16 +239,21 @@ pub fn archive_machine_snapshot(
     taken
 }
 
-/// Returns the selected drives.
+/// Returns the selected drives: all disks, or those that the user names. The variables of the
+/// firmware always come with them, because a disk may not start without. They come first, so that
+/// the latest snapshot is that of a disk.
 fn choose<'a>(
     all: &'a [RunningDrive],
     wanted: &[String],
 ) -> Result<Vec<&'a RunningDrive>, MachineSnapshotError> {
     if wanted.is_empty() {
-        let disks: Vec<_> = all.iter().filter(|drive| drive.is_disk).collect();
-        return if disks.is_empty() { Err(MachineSnapshotError::NoDisks) } else { Ok(disks) };
+        let disks: Vec<_> = all.iter().filter(|drive| drive.role == DriveRole::Disk).collect();
+        if disks.is_empty() {
+            return Err(MachineSnapshotError::NoDisks);
+        }
+        return Ok(variables(all).into_iter().chain(disks).collect());
     }
-    let mut chosen: Vec<&RunningDrive> = Vec::new();
+    let mut chosen: Vec<&RunningDrive> = variables(all).into_iter().collect();
     for word in wanted {
         let meant = all.iter().find(|drive| drive.name == *word || drive.names.contains(word));
         let meant = meant.ok_or_else(|| MachineSnapshotError::NoDrive {
@@ -248,6 +265,10 @@ fn choose<'a>(
         }
     }
     Ok(chosen)
+}
+
+fn variables(all: &[RunningDrive]) -> Option<&RunningDrive> {
+    all.iter().find(|drive| drive.role == DriveRole::FirmwareVariables)
 }
 
 /// Decides on the earlier snapshot to build on, and tidies the records that earlier runs have left.
@@ -303,7 +324,15 @@ fn plan(
         }
         Err(reason) => (ReadExtent::Whole { reason }, None),
     };
-    Ok(PlannedDrive { drive: drive.clone(), reading, since, record, is_persistent, superseded })
+    Ok(PlannedDrive {
+        drive: drive.clone(),
+        sectors: None,
+        reading,
+        since,
+        record,
+        is_persistent,
+        superseded,
+    })
 }
 
 /// Checks that any earlier snapshot may be used at all.
@@ -371,6 +400,8 @@ struct MachineSnapshot<'a> {
     watch: MachineSnapshotWatch<'a>,
     store: StoreTag,
     machine: Machine,
+    /// The parts of the machine that are not archived.
+    beside: Vec<LeftOutRecord>,
     planned: &'a [PlannedDrive],
     /// The new snapshots that are in the catalog.
     archived: Vec<SnapshotId>,
@@ -414,13 +445,18 @@ impl MachineSnapshot<'_> {
     /// Returns the name of each drive's snapshot.
     fn names(&self) -> Result<Vec<String>, MachineSnapshotError> {
         let given = Some(&self.request.name).filter(|name| !name.is_empty());
-        if let (Some(name), [_]) = (given, self.planned) {
-            return Ok(vec![name.clone()]);
-        }
+        let is_firmware = |planned: &PlannedDrive| planned.drive.role == DriveRole::FirmwareVariables;
+        let disk_count = self.planned.iter().filter(|planned| !is_firmware(planned)).count();
         let machine = given.or(Some(&self.machine.name).filter(|name| !name.is_empty()));
         let machine = machine.ok_or(MachineSnapshotError::NoName)?;
+        let has_namesake = self.planned.iter().any(|planned| planned.drive.name == VARIABLES_NAME);
         let name = |planned: &PlannedDrive| {
-            format!("{machine}-{}", planned.drive.name).replace([':', '@', '/'], "-")
+            let part = match is_firmware(planned) {
+                false if given.is_some() && disk_count == 1 => return machine.clone(),
+                true if !has_namesake => VARIABLES_NAME,
+                _ => planned.drive.name.as_str(),
+            };
+            format!("{machine}-{part}").replace([':', '@', '/'], "-")
         };
         Ok(self.planned.iter().map(name).collect())
     }
@@ -492,6 +528,7 @@ impl MachineSnapshot<'_> {
             source: planned.drive.file.clone().into_bytes(),
             id: Some(planned.record.snapshot),
             machine: Some(self.machine.clone()),
+            sectors: planned.sectors,
             ..self.request.clone()
         };
         self.archive.check_name(&request)?;
@@ -504,7 +541,7 @@ impl MachineSnapshot<'_> {
         let failed = |source| MachineSnapshotError::Connect { drive: drive.clone(), source };
         let left_out = self.left_out(&held, path).map_err(failed)?;
         let request = SnapshotRequest {
-            left_out: LeftOutRecord::list(&left_out),
+            left_out: [self.beside.clone(), LeftOutRecord::list(&left_out)].concat(),
             problem_count: left_out.fast_commits().len() as u64,
             ..request
         };
@@ -539,7 +576,8 @@ impl MachineSnapshot<'_> {
         };
         let taken = taken.map_err(|source| MachineSnapshotError::Take { drive: drive.clone(), source })?;
         let read_bytes = self.watch.progress.snapshot().bytes_read.saturating_sub(before);
-        Ok(TakenDrive { drive, taken, reading, read_bytes, left_out })
+        let is_firmware = planned.drive.role == DriveRole::FirmwareVariables;
+        Ok(TakenDrive { drive, is_firmware, taken, reading, read_bytes, left_out })
     }
 
     /// Returns the ranges in which a snapshot of this drive may differ from the disk.

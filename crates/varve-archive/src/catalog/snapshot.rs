@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use varve_content::image::SectorSizes;
 
 use varve_block::has_kind;
 use varve_content::{
@@ -18,7 +19,6 @@ use crate::catalog::hold::Hold;
 use crate::catalog::left_out_record::{LeftOutRecord, RECORD_COUNT_MAX};
 use crate::catalog::machine::{Machine, MachineDrive};
 use crate::catalog::origin_record::OriginRecord;
-use crate::catalog::sector_sizes::SectorSizes;
 use crate::catalog::snapshot_id::SnapshotId;
 
 const KIND: u8 = 4;

@@ -1,11 +1,11 @@
 //! A request to archive a source: the description of the new snapshot.
 
 use varve_block::ExpectedReads;
+use varve_content::image::SectorSizes;
 use varve_world::Timestamp;
 
 use crate::catalog::left_out_record::LeftOutRecord;
 use crate::catalog::machine::Machine;
-use crate::catalog::sector_sizes::SectorSizes;
 use crate::catalog::snapshot_id::SnapshotId;
 
 /// The description of a new snapshot.

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 
 use rustix::fs::{ioctl_blkpbszget, ioctl_blksszget};
 
-use crate::catalog::sector_sizes::SectorSizes;
+use crate::image::sector_sizes::SectorSizes;
 
 /// Returns the sizes of a device's sectors, as the kernel reports them; `None` for other files.
 #[must_use]

@@ -17,7 +17,7 @@ use super::image_piece::ImagePiece;
 use super::leave_out::part_of;
 use super::served_image::{ReadRequest, ReadRequestError, RunContent, ServedImage};
 use super::sized_file::SizedFile;
-use crate::catalog::sector_sizes::SectorSizes;
+use crate::image::sector_sizes::SectorSizes;
 
 /// Bytes that are claimed and read at a time. A multiple of every block size.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;

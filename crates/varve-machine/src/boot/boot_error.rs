@@ -46,6 +46,9 @@ pub enum BootError {
     /// The file for UEFI's variables is not a regular file.
     #[error("{path} is not a regular file, and cannot keep the UEFI variables: move it away", path = path.display())]
     Variables { path: PathBuf },
+    /// The kept UEFI variables have another size than those of the installed firmware.
+    #[error("no UEFI for QEMU that is installed here fits {path}, which has {bytes} bytes: move it away for fresh variables", path = path.display())]
+    VariablesSize { path: PathBuf, bytes: u64 },
     /// QEMU did not start.
     #[error("{PROGRAM} could not be started")]
     Start(#[source] io::Error),

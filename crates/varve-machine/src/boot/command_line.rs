@@ -1,12 +1,16 @@
 //! Makes the command line of QEMU. Pure.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::json;
 use varve_archive::Firmware;
 
-use super::hardware::{Bus, Hardware};
+use super::hardware::{Bus, Hardware, USUAL_SECTOR_BYTES};
 use super::setting::{Accelerator, BootDisk, Screen};
+
+/// The number of functions in a slot of a PCI bus.
+const FUNCTION_COUNT: u8 = 8;
 
 /// The paths of QEMU's sockets and files.
 pub(super) struct EmulatorPaths<'a> {
@@ -58,13 +62,19 @@ pub(super) fn command_line(
             say("-blockdev", node.to_string());
         }
     }
-    for device in devices(disks, hardware.is_q35) {
-        say("-device", device);
+    // Devices with a place of their own come first, so that no other device gets it.
+    let (placed, others) = devices(disks, hardware.is_q35);
+    placed.into_iter().for_each(|device| say("-device", device));
+    say("-vga", "none".into());
+    say("-device", "VGA".into());
+    say("-nic", "none".into());
+    if hardware.network {
+        let is_old = disks.iter().any(|disk| disk.bus == Bus::Ide);
+        let model = if is_old { "e1000" } else { "virtio-net-pci" };
+        say("-netdev", "user,id=network".into());
+        say("-device", format!("{model},netdev=network"));
     }
-    let is_old = disks.iter().any(|disk| disk.bus == Bus::Ide);
-    let model = if is_old { "e1000" } else { "virtio-net-pci" };
-    say("-nic", if hardware.network { format!("user,model={model}") } else { "none".into() });
-    say("-vga", "std".into());
+    others.into_iter().for_each(|device| say("-device", device));
     say("-device", "virtio-rng-pci".into());
     match places.console {
         Some(socket) => {
@@ -92,10 +102,11 @@ pub(super) fn command_line(
     args
 }
 
-/// Returns the devices of the disks, each at the next place of its bus, and the controllers that
-/// they need.
-fn devices(disks: &[BootDisk], is_q35: bool) -> Vec<String> {
-    let mut devices = Vec::new();
+/// Returns the devices of the disks: those with a place on the first PCI bus, and the others, each
+/// at the next place of its bus, with the controllers that they need.
+fn devices(disks: &[BootDisk], is_q35: bool) -> (Vec<String>, Vec<String>) {
+    let (mut placed, mut devices) = (Vec::new(), Vec::new());
+    let mut taken = BTreeSet::new();
     for (number, disk) in disks.iter().enumerate() {
         let before = disks.iter().take(number).filter(|other| other.bus == disk.bus).count();
         let controller = match disk.bus {
@@ -113,9 +124,37 @@ fn devices(disks: &[BootDisk], is_q35: bool) -> Vec<String> {
             Bus::Scsi => format!("scsi-hd,bus=scsi.0,scsi-id={before}"),
             Bus::Nvme => format!("nvme,serial=varve-{number}"),
         };
-        devices.push(format!("{device},drive=disk{number},bootindex={}", disk.boot_index));
+        let sectors = sector_options(disk);
+        let device = format!("{device},drive=disk{number},bootindex={}{sectors}", disk.boot_index);
+        match pci_slot(disk, is_q35).filter(|slot| taken.insert(*slot)) {
+            Some(slot) => placed.push(format!("{device},addr={slot:#x}")),
+            None => devices.push(device),
+        }
     }
-    devices
+    (placed, devices)
+}
+
+/// Returns the slot on the first PCI bus in which the firmware expects a disk. `None` if that is
+/// not known, or if the board has devices of its own there.
+fn pci_slot(disk: &BootDisk, is_q35: bool) -> Option<u8> {
+    let is_on_pci = matches!(disk.bus, Bus::Virtio | Bus::Nvme);
+    let address = disk.pci_address.filter(|_| is_on_pci)?;
+    // Another function than the first is a device only beside a first one.
+    let slot = Some(address / FUNCTION_COUNT).filter(|_| address.is_multiple_of(FUNCTION_COUNT))?;
+    let free = if is_q35 { 1..=30 } else { 2..=31 };
+    free.contains(&slot).then_some(slot)
+}
+
+/// Returns the options for the sizes of a disk's sectors. The usual sizes need none.
+fn sector_options(disk: &BootDisk) -> String {
+    let Some(sectors) = disk.sectors.filter(|sectors| disk.bus.can_have(sectors.logical())) else {
+        return String::new();
+    };
+    let (logical, physical) = (sectors.logical(), sectors.physical());
+    if (logical, physical) == (USUAL_SECTOR_BYTES, USUAL_SECTOR_BYTES) {
+        return String::new();
+    }
+    format!(",logical_block_size={logical},physical_block_size={physical}")
 }
 
 /// Returns the block nodes of a disk, from the lowest up to the one for the guest, which is called
@@ -147,10 +186,20 @@ fn doubled_commas(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use varve_content::image::SectorSizes;
+
     use super::*;
 
     fn disk(bus: Bus, boot_index: u64) -> BootDisk {
-        BootDisk { socket: "/run/a,b/nbd".into(), export: "0a".into(), kept: None, bus, boot_index }
+        BootDisk {
+            socket: "/run/a,b/nbd".into(),
+            export: "0a".into(),
+            kept: None,
+            bus,
+            pci_address: None,
+            sectors: None,
+            boot_index,
+        }
     }
 
     fn words_of(hardware: &Hardware, disks: &[BootDisk], screen: &Screen) -> String {
@@ -177,9 +226,9 @@ mod tests {
         let without = args(&hardware(), None, &Screen::None);
         assert!(without.contains("-nic none") && !without.contains("user,"), "{without}");
         let with = args(&Hardware { network: true, ..hardware() }, None, &Screen::None);
-        assert!(with.contains("-nic user,model=virtio-net-pci"), "{with}");
+        assert!(with.contains("virtio-net-pci,netdev=network"), "{with}");
         let old = words_of(&Hardware { network: true, ..hardware() }, &[disk(Bus::Ide, 1)], &Screen::None);
-        assert!(old.contains("-nic user,model=e1000"), "{old}");
+        assert!(old.contains("e1000,netdev=network"), "{old}");
     }
 
     #[test]
@@ -200,6 +249,49 @@ mod tests {
         assert!(all.contains("path=/run/a,,b/console"), "{all}");
         assert!(all.contains("unit=1,readonly=off,file=/run/a,,b/variables"), "{all}");
         assert!(all.contains("usb-tablet") && all.contains("-display gtk"), "{all}");
+    }
+
+    #[test]
+    fn a_disk_is_in_the_slot_that_it_had_if_that_is_free() {
+        let args = |is_q35, places: &[(Bus, u8)]| {
+            let disks: Vec<_> = places
+                .iter()
+                .map(|(bus, address)| BootDisk { pci_address: Some(*address), ..disk(*bus, 1) })
+                .collect();
+            words_of(&Hardware { is_q35, network: true, ..hardware() }, &disks, &Screen::None)
+        };
+        let placed = args(true, &[(Bus::Virtio, 8), (Bus::Nvme, 27 * 8)]);
+        assert!(placed.contains("virtio-blk-pci,drive=disk0,bootindex=1,addr=0x1"), "{placed}");
+        assert!(placed.contains("drive=disk1,bootindex=1,addr=0x1b"), "{placed}");
+        let at = |text: &str| placed.find(text).unwrap();
+        assert!(at("addr=0x1b") < at("VGA") && at("addr=0x1b") < at("netdev=network"), "{placed}");
+        // Slots of the board, functions, and a slot that another disk has.
+        for (is_q35, address) in [(true, 0), (true, 31 * 8 + 2), (true, 31 * 8), (false, 8), (true, 9)] {
+            let elsewhere = args(is_q35, &[(Bus::Virtio, address)]);
+            assert!(!elsewhere.contains("addr="), "{elsewhere}");
+        }
+        assert_eq!(args(true, &[(Bus::Virtio, 16), (Bus::Virtio, 16)]).matches("addr=").count(), 1);
+        for bus in [Bus::Ide, Bus::Sata, Bus::Scsi] {
+            assert!(!args(true, &[(bus, 16)]).contains("addr="), "{bus:?}");
+        }
+    }
+
+    #[test]
+    fn a_disk_has_the_sectors_that_it_had_where_its_bus_can() {
+        let args = |bus, logical, physical| {
+            let disk = BootDisk { sectors: SectorSizes::new(logical, physical), ..disk(bus, 1) };
+            words_of(&hardware(), &[disk], &Screen::None)
+        };
+        for bus in [Bus::Virtio, Bus::Scsi, Bus::Nvme] {
+            let native = args(bus, 4096, 4096);
+            assert!(native.contains(",logical_block_size=4096,physical_block_size=4096"), "{native}");
+            assert!(!args(bus, 512, 512).contains("block_size"), "{bus:?}");
+        }
+        for bus in [Bus::Ide, Bus::Sata] {
+            assert!(!args(bus, 4096, 4096).contains("block_size"), "QEMU would refuse it: {bus:?}");
+            let emulated = args(bus, 512, 4096);
+            assert!(emulated.contains(",logical_block_size=512,physical_block_size=4096"), "{emulated}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use varve_block::visible;
 
 use super::boot_error::{BootError, PROGRAM};
 use super::command_line::{EmulatorPaths, command_line};
+use super::firmware::{self, StartVariables};
 use super::hardware::Hardware;
 use super::keep::KeptWrites;
 use super::setting::{Accelerator, BootDisk, Screen};
@@ -33,18 +34,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// cells of two bytes.
 const TEXT_SCREEN: (u64, usize) = (0xb8000, 80 * 25 * 2);
 
-/// UEFI for QEMU: its code, and the initial contents of its variables, at the paths of several
-/// distributions.
-const FIRMWARE: [(&str, &str); 7] = [
-    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
-    ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
-    ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
-    ("/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
-    ("/usr/share/edk2-ovmf/x64/OVMF_CODE.fd", "/usr/share/edk2-ovmf/x64/OVMF_VARS.fd"),
-    ("/usr/share/qemu/edk2-x86_64-code.fd", "/usr/share/qemu/edk2-i386-vars.fd"),
-    ("/usr/share/qemu/ovmf-x86_64-code.bin", "/usr/share/qemu/ovmf-x86_64-vars.bin"),
-];
-
 /// A running machine. It ends when this is dropped.
 pub struct Emulator {
     child: Child,
@@ -58,15 +47,15 @@ pub struct Emulator {
 
 impl Emulator {
     /// Starts a machine with these disks. `folder` is private, and empty except for the caller's
-    /// own files; sockets and other small files are made in it. UEFI's variables are kept in the
-    /// file `variables`, or discarded. `with_console` makes the first serial line available.
+    /// own files; sockets and other small files are made in it. `variables` are those of UEFI.
+    /// `with_console` makes the first serial line available.
     ///
     /// # Errors
     /// [`BootError`]
     pub fn start(
         hardware: &Hardware,
         disks: &[BootDisk],
-        variables: Option<&Path>,
+        variables: &StartVariables,
         screen: &Screen,
         accelerator: Accelerator,
         folder: &Path,
@@ -81,7 +70,7 @@ impl Emulator {
             }
         }
         let firmware = match hardware.firmware {
-            Firmware::Uefi => Some(uefi(folder, variables)?),
+            Firmware::Uefi => Some(firmware::prepare(folder, variables)?),
             Firmware::Bios | Firmware::Unknown => None,
         };
         let listener = if with_console { Some(UnixListener::bind(&console).map_err(prepare)?) } else { None };
@@ -291,22 +280,6 @@ fn is_still_kept(disk: &BootDisk) -> Result<(), BootError> {
         Some(kept) if kept.snapshot == disk.export => Ok(()),
         _ => Err(BootError::KeptChanged { path: path.clone() }),
     }
-}
-
-/// Returns the code of UEFI, and a file for its variables: the given one, or a temporary one.
-fn uefi(folder: &Path, variables: Option<&Path>) -> Result<(PathBuf, PathBuf), BootError> {
-    let is_there =
-        |(code, variables): &&(&str, &str)| Path::new(code).is_file() && Path::new(variables).is_file();
-    let (code, fresh) = FIRMWARE.iter().find(is_there).ok_or(BootError::NoFirmware)?;
-    let variables = variables.map_or_else(|| folder.join("variables"), Path::to_path_buf);
-    // The path may have been created by another user: a link would lead the guest's writes to
-    // another file.
-    match fs::symlink_metadata(&variables) {
-        Ok(there) if there.is_file() => {}
-        Ok(_) => return Err(BootError::Variables { path: variables }),
-        Err(_) => drop(fs::copy(fresh, &variables).map_err(BootError::Prepare)?),
-    }
-    Ok((code.into(), variables))
 }
 
 /// Returns the last output of a program, in one line.

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use varve_archive::{Firmware, Machine, MachineDrive, SnapshotId};
+use varve_content::image::SectorSizes;
 use varve_image::{Disk, PartitionType, ReadAt, TableKind};
 
 /// The memory of a machine about which nothing is known.
 const MEMORY_BYTES: u64 = 2 << 30;
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// The size of the sectors of most disks, and the only one that a BIOS can start from.
+pub const USUAL_SECTOR_BYTES: u32 = 512;
+const DISC_SECTOR_BYTES: u32 = 2048;
 /// The type of an EFI system partition, in the byte order of a GPT:
 /// c12a7328-f81f-11d2-ba4b-00a0c93ec93b.
 const EFI_SYSTEM: [u8; 16] =
@@ -26,6 +30,31 @@ pub enum Bus {
     Scsi,
     /// NVM Express.
     Nvme,
+}
+
+impl Bus {
+    /// Returns true if a disk on this bus can have logical sectors of this size.
+    #[must_use]
+    pub fn can_have(self, logical_bytes: u32) -> bool {
+        match self {
+            Self::Virtio | Self::Scsi | Self::Nvme => true,
+            Self::Ide | Self::Sata => logical_bytes == USUAL_SECTOR_BYTES,
+        }
+    }
+}
+
+/// Returns the sizes of the sectors with which a disk is attached: those that it had, or those that
+/// its partition table shows.
+#[must_use]
+pub fn sectors_of(recorded: Option<SectorSizes>, disk: Arc<dyn ReadAt>) -> Option<SectorSizes> {
+    // A disc in a drive has sectors of 2048 bytes, but most that can be booted from are made for
+    // disks, too, and have a table for these.
+    let is_disc = recorded.is_some_and(|recorded| recorded.logical() == DISC_SECTOR_BYTES);
+    if recorded.is_some() && !is_disc {
+        return recorded;
+    }
+    let shown = Disk::open(disk).sector_bytes();
+    shown.and_then(|bytes| SectorSizes::new(bytes, bytes)).or(recorded)
 }
 
 /// The hardware of a machine that can be booted.
@@ -76,24 +105,28 @@ pub struct AttachedDrive {
     pub snapshot: SnapshotId,
     /// The bus to which it is attached.
     pub bus: Bus,
+    /// The place of its device on the first PCI bus, if that is known.
+    pub pci_address: Option<u8>,
     /// Its place in the boot order of the firmware, from 1 on.
     pub boot_index: u64,
 }
 
 /// Returns all drives of the machine that a snapshot of a disk of `size` bytes belongs to: those
-/// that were archived with it, in the machine's order. Returns this disk alone if there is no
-/// description, or if it does not name the snapshot.
+/// that were archived with it, in the machine's order, without its firmware. Returns this disk
+/// alone if there is no description, or if it does not name the snapshot.
 #[must_use]
 pub fn attached(machine: Option<&Machine>, snapshot: SnapshotId, size: u64) -> Vec<AttachedDrive> {
-    let drives = machine.map_or(&[][..], |machine| &machine.drives);
+    let drives = machine.iter().flat_map(|machine| &machine.drives);
+    let drives: Vec<_> = drives.filter(|drive| !drive.is_firmware()).collect();
     let bus = |drive: &MachineDrive| bus_of(&drive.device, &drive.controller);
     if !drives.iter().any(|drive| drive.snapshot == Some(snapshot)) {
         let like_it = drives.iter().find(|drive| drive.size == size);
-        let bus = like_it.map_or(Bus::Virtio, bus);
-        return vec![AttachedDrive { name: String::new(), snapshot, bus, boot_index: 1 }];
+        let bus = like_it.map_or(Bus::Virtio, |drive| bus(drive));
+        let pci_address = like_it.and_then(|drive| drive.pci_address);
+        return vec![AttachedDrive { name: String::new(), snapshot, bus, pci_address, boot_index: 1 }];
     }
     let archived: Vec<_> =
-        drives.iter().filter_map(|drive| drive.snapshot.map(|snapshot| (drive, snapshot))).collect();
+        drives.iter().filter_map(|drive| drive.snapshot.map(|snapshot| (*drive, snapshot))).collect();
     let mut order: Vec<usize> = (0..archived.len()).collect();
     // Drives without a place come last. Drives with the same place stay in the machine's order.
     order.sort_by_key(|place| archived[*place].0.boot_index.unwrap_or(u64::MAX));
@@ -104,6 +137,7 @@ pub fn attached(machine: Option<&Machine>, snapshot: SnapshotId, size: u64) -> V
             name: drive.name.clone(),
             snapshot: *snapshot,
             bus: bus(drive),
+            pci_address: drive.pci_address,
             boot_index: order
                 .iter()
                 .zip(1..)
@@ -166,6 +200,7 @@ mod tests {
             name: String::new(),
             snapshot: SnapshotId([1; 16]),
             bus: Bus::Virtio,
+            pci_address: None,
             boot_index: 1,
         };
         assert_eq!(attached(None, SnapshotId([1; 16]), 4096), [alone]);
@@ -200,6 +235,8 @@ mod tests {
             drive("cd0", "ide-cd", "piix3-ide", None),
             drive("root", "ide-hd", "ich9-ahci", Some(2)),
             drive("more", "virtio-blk-pci", "", Some(3)),
+            drive("pflash0", "cfi.pflash01", "", None),
+            drive("pflash1", "cfi.pflash01", "", Some(4)),
         ];
         drives[2].boot_index = Some(0);
         let machine = Machine { drives, ..Machine::default() };

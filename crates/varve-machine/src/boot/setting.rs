@@ -3,6 +3,8 @@
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 
+use varve_content::image::SectorSizes;
+
 use super::hardware::Bus;
 
 /// The way in which the guest's instructions are executed.
@@ -43,6 +45,11 @@ pub struct BootDisk {
     pub kept: Option<PathBuf>,
     /// The bus to which it is attached.
     pub bus: Bus,
+    /// The place of its device on the first PCI bus: 8 times the device number, plus the function.
+    /// UEFI may know the disk by it.
+    pub pci_address: Option<u8>,
+    /// The sizes of its sectors; `None` for the usual ones.
+    pub sectors: Option<SectorSizes>,
     /// Its place in the boot order of the firmware, from 1 on.
     pub boot_index: u64,
 }

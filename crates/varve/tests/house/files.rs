@@ -13,12 +13,13 @@ use crate::{crates, report, root, sources, text};
 /// The files that create a file under its final name, with the reason. All other results of a
 /// command are made with `varve_content::NewFile`: a reader must never take half a result for a
 /// whole one.
-const CREATED_IN_PLACE: [(&str, &str); 18] = [
+const CREATED_IN_PLACE: [(&str, &str); 19] = [
     ("varve-content/src/folder/restore/files.rs", "partial names"),
     ("varve-content/src/folder/restore/move_into_place.rs", "partial names"),
     ("varve-content/src/restoring/new_file.rs", "the mechanism"),
     ("varve-content/src/restoring/unfinished_restore.rs", "partial names"),
     ("varve-machine/src/boot/emulator.rs", "in a temporary folder"),
+    ("varve-machine/src/boot/firmware.rs", "in a temporary folder"),
     ("varve-machine/src/private_folder.rs", "in a temporary folder"),
     ("varve-plan/src/device.rs", "a file to measure a disk with"),
     ("varve-remote/src/targets/folder.rs", "temporary names"),

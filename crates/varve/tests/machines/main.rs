@@ -8,8 +8,13 @@ mod qemu;
 mod sandbox;
 #[path = "../harness/small_guest/mod.rs"]
 mod small_guest;
+#[path = "../harness/uefi/mod.rs"]
+mod uefi;
 #[path = "../harness/venti_server/mod.rs"]
 mod venti_server;
 
 mod boot;
+mod firmware;
 mod machine;
+mod sectors;
+mod unarchived;

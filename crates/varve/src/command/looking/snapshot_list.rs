@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use varve_archive::{Hold, SectorSizes, Snapshot, SnapshotContent, SnapshotId, TrashedSnapshot};
+use varve_archive::{Hold, Snapshot, SnapshotContent, SnapshotId, TrashedSnapshot};
+use varve_content::image::SectorSizes;
 use varve_store::Origin;
 
 use crate::arguments::{GroupBy, ListSnapshotsArgs, SnapshotFilterArgs};

@@ -26,7 +26,7 @@ use varve_edition::{
     BlockForm, DescribedBoard, DescribedBus, DescribedFirmware, DiskProfile, EditionKey, ImageCipher,
     MachineDescription, OpenHeadError, PublishedImage,
 };
-use varve_machine::boot::{Bus, Hardware};
+use varve_machine::boot::{Bus, Hardware, sectors_of};
 use varve_remote::is_on_own_network;
 use varve_serve::fuse::{self, Mounted};
 use varve_serve::nbd::{Endpoint, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk};
@@ -499,11 +499,15 @@ fn machine(
     let drive = BootDrive {
         export: disk.image().root.name.to_string(),
         bus: args.machine.bus.map_or_else(|| described_bus(&described), machine_run::bus_of),
+        pci_address: None,
+        sectors: sectors_of(None, Arc::clone(disk) as _),
         boot_index: 1,
         disk: drive,
         writes,
     };
-    MachineStarter::new(hardware, vec![drive], args.overlay.clone(), recorded, nbd_settings())
+    let starter = MachineStarter::new(hardware, vec![drive], args.overlay.clone(), recorded, nbd_settings())?;
+    starter.warn_of_sectors();
+    Ok(starter)
 }
 
 /// Returns what the edition says about the machine of its disk. Without it the disk is started all

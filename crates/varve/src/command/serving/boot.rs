@@ -1,5 +1,6 @@
 //! `varve boot`
 
+mod firmware_variables;
 pub(super) mod machine_run;
 mod terminal;
 
@@ -9,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
 use varve_archive::{Snapshot, SnapshotContent, SnapshotFilter};
-use varve_content::image::{CachedBlocks, ImageReader};
-use varve_machine::boot::{Hardware, KeptWrites, attached};
+use varve_content::image::{CachedBlocks, ImageReader, SectorSizes};
+use varve_machine::boot::{Hardware, KeptWrites, attached, sectors_of};
 use varve_serve::nbd::{NbdSettings, RecordedDisk, ServedDisk, SnapshotDisks};
 use varve_session::{LeaseScope, UsageError};
 
@@ -41,10 +42,13 @@ pub fn run(invocation: &Invocation, args: &BootArgs) -> Result<CommandOutcome> {
         None => disk,
     };
     let hardware = hardware(args, &snapshot, &cached)?;
-    let drives = drives(args, &snapshots, &snapshot, &disk)?;
+    let drives = drives(args, &snapshots, &snapshot, &disk, &cached)?;
+    let variables = firmware_variables::choose(args, &hardware, &snapshots, &snapshot, &cached)?;
     let recording = recorded.as_ref().map(|(_, disk)| Arc::clone(disk));
     let mut starter =
         MachineStarter::new(hardware, drives, args.keep.clone(), recording, NbdSettings::default())?;
+    starter.begin_with(variables);
+    starter.warn_of_sectors();
     if !invocation.quiet && !invocation.json {
         starter.announce(&snapshot.name, snapshot.time);
     }
@@ -82,6 +86,10 @@ fn hardware(args: &BootArgs, snapshot: &Snapshot, blocks: &Arc<CachedBlocks>) ->
     let SnapshotContent::Image(entry) = &snapshot.content else {
         bail!("{} is a folder: only disk images can be booted", snapshot.name);
     };
+    if let Some(machine) = snapshot.firmware_of() {
+        let (name, machine) = (show::name(snapshot.name.as_bytes()), show::name(machine.name.as_bytes()));
+        bail!("{name} has the UEFI variables of {machine}: boot one of its disks, which starts with them");
+    }
     let bytes = Arc::new(ImageReader::new(Arc::clone(blocks), entry));
     Ok(machine_run::hardware(&args.machine, args.memory, snapshot.machine.as_ref(), bytes))
 }
@@ -93,11 +101,12 @@ fn drives(
     snapshots: &SnapshotDisks,
     snapshot: &Snapshot,
     disk: &Arc<dyn ServedDisk>,
+    blocks: &Arc<CachedBlocks>,
 ) -> Result<Vec<BootDrive>> {
     let machine = snapshot.machine.as_ref();
     for drive in machine.iter().flat_map(|machine| &machine.drives) {
-        // Firmware is no device of the guest, and a CD in a drive is no disk.
-        let is_disk = !drive.device.is_empty() && !drive.device.ends_with("-cd");
+        // A CD in a drive is no disk.
+        let is_disk = !drive.device.is_empty() && !drive.device.ends_with("-cd") && !drive.is_firmware();
         if is_disk && drive.snapshot.is_none() {
             remark!("varve: {} is not attached: it was not archived", show::name(drive.name.as_bytes()));
         }
@@ -109,11 +118,11 @@ fn drives(
         }
         let id = drive.snapshot.to_string();
         let is_meant = drive.snapshot == snapshot.id;
-        let disk = if is_meant {
-            Arc::clone(disk)
+        let (sectors, disk) = if is_meant {
+            (disk_sectors(snapshot, blocks), Arc::clone(disk))
         } else {
             match snapshots.find_snapshot(&id, &SnapshotFilter::default()) {
-                Ok((_, served)) => served.disk,
+                Ok((snapshot, served)) => (disk_sectors(&snapshot, blocks), served.disk),
                 Err(error) => {
                     let name = show::name(drive.name.as_bytes());
                     remark!("varve: {name} is not attached: its snapshot {id} cannot be opened: {error}");
@@ -129,12 +138,20 @@ fn drives(
         drives.push(BootDrive {
             export: id,
             bus: drive.bus,
+            pci_address: drive.pci_address,
+            sectors,
             boot_index: drive.boot_index,
             disk,
             writes: kept.map_or(DriveWrites::Discarded, DriveWrites::InQcow2),
         });
     }
     Ok(drives)
+}
+
+/// Returns the sizes of the sectors with which the disk of a snapshot is attached.
+fn disk_sectors(snapshot: &Snapshot, blocks: &Arc<CachedBlocks>) -> Option<SectorSizes> {
+    let SnapshotContent::Image(entry) = &snapshot.content else { return None };
+    sectors_of(snapshot.sectors, Arc::new(ImageReader::new(Arc::clone(blocks), entry)))
 }
 
 /// Returns the overlay file that keeps what is written over a snapshot. Creates the file if

@@ -56,13 +56,14 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs, qmp: &Path) -> Resu
         show_bar(Some(ShownProgress::start(name, &progress, invocation.quiet || invocation.json)))
     };
     let taken = Mutex::new(Vec::new());
+    let is_first = AtomicBool::new(true);
     let has_problems = AtomicBool::new(false);
     let done = |drive: &TakenDrive| {
         show_bar(None);
         warn_of_fast_commits(Path::new(&drive.drive), drive.left_out.fast_commits());
         has_problems.fetch_or(drive.taken.snapshot.problem_count > 0, Ordering::Relaxed);
         taken.lock().push(drive.taken.snapshot.clone());
-        print(invocation, drive);
+        print(invocation, drive, is_first.fetch_and(false, Ordering::Relaxed));
     };
     let warn = |said: &str| remark!("varve: {said}");
     let watch = MachineSnapshotWatch { progress: &progress, begun: &begun, done: &done, warn: &warn };
@@ -79,7 +80,8 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs, qmp: &Path) -> Resu
     Ok(if has_problems.into_inner() { CommandOutcome::Gaps } else { CommandOutcome::Done })
 }
 
-fn print(invocation: &Invocation, drive: &TakenDrive) {
+/// Reports a drive. The parts of the machine that are not archived are reported with the first one.
+fn print(invocation: &Invocation, drive: &TakenDrive, is_first: bool) {
     let taken = &drive.taken.snapshot;
     if invocation.json {
         let (since, reason) = match &drive.reading {
@@ -97,7 +99,8 @@ fn print(invocation: &Invocation, drive: &TakenDrive) {
             ReadExtent::Since { time, .. } => format!("the changes since {}", moment::show(*time)),
             ReadExtent::Whole { reason } => format!("all of it: {reason}"),
         };
-        say!("{}; read {}, {why}", as_line(taken), show::bytes(drive.read_bytes));
-        say_left_out(&taken.left_out);
+        let what = if drive.is_firmware { "; the UEFI variables of the machine" } else { "" };
+        say!("{}; read {}, {why}{what}", as_line(taken), show::bytes(drive.read_bytes));
+        say_left_out(taken.left_out.iter().filter(|part| is_first || !part.is_beside_the_disk()));
     }
 }

@@ -22,6 +22,11 @@ impl LoopDevice {
         Self::attach(image, offset, &[])
     }
 
+    /// A device with sectors of this size.
+    pub fn with_sectors(image: &Path, sector_bytes: u32) -> Self {
+        Self::attach(image, 0, &["--sector-size", &sector_bytes.to_string()])
+    }
+
     fn attach(image: &Path, offset: u64, more: &[&str]) -> Self {
         let words = ["--find", "--show", "--offset", &offset.to_string()].map(str::to_owned);
         let output = program("losetup").args(words).args(more).arg(image).output().unwrap();

@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Firmware, Machine};
 use varve_block::with_causes;
+use varve_content::image::SectorSizes;
 use varve_image::ReadAt;
 use varve_machine::PrivateFolder;
 use varve_machine::boot::{
     Accelerator, BootDisk, BootError, BootSign, Bus, CheckWatch, Emulator, Hardware, KeptWrites, Screen,
-    check,
+    StartVariables, USUAL_SECTOR_BYTES, check,
 };
 use varve_serve::nbd::{
     Endpoint, FewDisks, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk,
@@ -80,6 +81,10 @@ pub(in crate::command::serving) struct BootDrive {
     /// The name of its export, which a kept qcow2 names as well.
     pub(in crate::command::serving) export: String,
     pub(in crate::command::serving) bus: Bus,
+    /// The place of its device on the first PCI bus, if that is known.
+    pub(in crate::command::serving) pci_address: Option<u8>,
+    /// The sizes of its sectors; `None` for the usual ones.
+    pub(in crate::command::serving) sectors: Option<SectorSizes>,
     /// Its place in the boot order of the firmware, from 1 on.
     pub(in crate::command::serving) boot_index: u64,
     pub(in crate::command::serving) disk: Arc<dyn ServedDisk>,
@@ -100,8 +105,9 @@ pub(in crate::command::serving) enum DriveWrites {
 pub(in crate::command::serving) struct MachineStarter {
     hardware: Hardware,
     drives: Vec<BootDrive>,
-    /// The file that keeps the writes of the first drive. UEFI's variables are kept beside it.
+    /// The file that keeps the writes of the first drive.
     kept_in: Option<PathBuf>,
+    variables: StartVariables,
     /// Holds the sockets and QEMU's output.
     folder: PrivateFolder,
     settings: NbdSettings,
@@ -119,12 +125,47 @@ impl MachineStarter {
         settings: NbdSettings,
     ) -> Result<Self> {
         let folder = PrivateFolder::create("varve-boot-").context("cannot make a temporary folder")?;
-        Ok(Self { hardware, drives, kept_in, folder, settings, server: None, recording })
+        let kept = kept_in.as_deref().map(KeptWrites::variables);
+        let kept = kept.map(std::path::absolute).transpose()?;
+        let variables = StartVariables { archived: None, kept };
+        Ok(Self { hardware, drives, kept_in, variables, folder, settings, server: None, recording })
+    }
+
+    /// Chooses the UEFI variables with which the machine begins. Without it, they are fresh, and
+    /// kept beside the writes of the first drive.
+    pub(in crate::command::serving) fn begin_with(&mut self, variables: StartVariables) {
+        self.variables = variables;
+    }
+
+    /// Warns if the machine cannot find the partitions of a disk, because of the size of its
+    /// sectors.
+    pub(in crate::command::serving) fn warn_of_sectors(&self) {
+        for drive in &self.drives {
+            let bytes = drive.sectors.map_or(USUAL_SECTOR_BYTES, SectorSizes::logical);
+            if !drive.bus.can_have(bytes) {
+                remark!(
+                    "varve: {} has sectors of {bytes} bytes, and is attached with sectors of {USUAL_SECTOR_BYTES}: its bus has no others, and its partitions may not be found; --bus virtio has them",
+                    drive.export
+                );
+            } else if bytes != USUAL_SECTOR_BYTES
+                && drive.boot_index == 1
+                && self.hardware.firmware != Firmware::Uefi
+            {
+                remark!(
+                    "varve: {} has sectors of {bytes} bytes, from which no BIOS starts: --firmware uefi may",
+                    drive.export
+                );
+            }
+        }
     }
 
     /// Says which machine is started, from a disk of this name and time.
     pub(in crate::command::serving) fn announce(&self, name: &str, time: Timestamp) {
-        let firmware = if self.hardware.firmware == Firmware::Uefi { "UEFI" } else { "BIOS" };
+        let firmware = match self.hardware.firmware {
+            Firmware::Uefi if self.variables.archived.is_some() => "UEFI with the variables of the machine",
+            Firmware::Uefi => "UEFI",
+            Firmware::Bios | Firmware::Unknown => "BIOS",
+        };
         let written = match &self.kept_in {
             Some(path) => format!("its writes are kept in {}", path.display()),
             None => "its writes are discarded".into(),
@@ -175,15 +216,15 @@ impl MachineStarter {
                 export: drive.export.clone(),
                 kept: kept.map(|kept| std::path::absolute(&kept.path)).transpose()?,
                 bus: drive.bus,
+                pci_address: drive.pci_address,
+                sectors: drive.sectors,
                 boot_index: drive.boot_index,
             });
         }
         let endpoint = Endpoint::Unix(socket);
         let server = NbdServer::start(&endpoint, Arc::new(FewDisks(served)), self.settings.clone());
         self.server = Some(server.context("the disks cannot be served to QEMU")?);
-        let variables =
-            self.kept_in.as_ref().map(|path| std::path::absolute(KeptWrites::variables(path))).transpose()?;
-        let (variables, folder) = (variables.as_deref(), self.folder.path());
+        let (variables, folder) = (&self.variables, self.folder.path());
         Ok(Emulator::start(&self.hardware, &disks, variables, screen, accelerator, folder, with_console)?)
     }
 }
