@@ -204,7 +204,7 @@ mod tests {
         for (text, says) in [
             ("", "varve machine 1"),
             ("varve machine 1", "varve machine 1"),
-            ("varve machine 2\n", "newer program"),
+            ("varve machine 2\n", "newer than this program"),
             ("varve machine 1\nmemory\n", "line 2 is invalid: it has no"),
             ("varve machine 1\nmemory = 0\n", "67108864"),
             ("varve machine 1\nmemory = 17592186044417\n", "67108864"),

@@ -255,7 +255,7 @@ mod tests {
     fn wrong_lines_are_named() {
         for (text, says) in [
             ("", "varve profile 1"),
-            ("varve profile 2\nsize = 1\n", "a newer program"),
+            ("varve profile 2\nsize = 1\n", "newer than this program"),
             ("varve profile 1\nsize = x\n", "second line"),
             ("varve profile 1\nsize = 8192\n0 0\n", "line 3 is invalid: it is not three"),
             ("varve profile 1\nsize = 8192\n0 0 4096 1\n", "three numbers"),

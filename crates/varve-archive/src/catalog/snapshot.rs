@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use varve_content::image::SectorSizes;
 
 use varve_block::has_kind;
+use varve_content::image::SectorSizes;
 use varve_content::{
     DecodeNodeError, Field, FieldError, FieldReader, FieldWriter, Node, UnknownFields, is_component,
 };

@@ -13,12 +13,14 @@ use crate::keys::arena_keys::LockedKey;
 use crate::keys::cipher::{CODE_BYTES, CipherUnit, RecordCipher};
 use crate::keys::log_keys::LogKeys;
 use crate::reading::delta_bases::BaseError;
-use crate::reading::steady_arena::TRIES_MAX;
 use crate::records::clump_content::OpenClumpError;
 use crate::records::directory_page::DirectoryPageError;
 use crate::records::granule::Granule;
 use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
 use crate::sync_failure::SyncFailure;
+
+/// The most times that a read begins anew. A collector replaces an arena at most once in a run.
+pub(super) const TRIES_MAX: usize = 16;
 
 /// The properties of a store that its log needs.
 #[derive(Debug, Clone, Copy)]

@@ -8,10 +8,7 @@
 use varve_world::Storage;
 
 use crate::arenas::address::ArenaId;
-use crate::reading::log::{Log, OpenedArena, ReadLogError};
-
-/// The most times that a read begins anew. A collector replaces an arena at most once in a run.
-pub(super) const TRIES_MAX: usize = 16;
+use crate::reading::log::{Log, OpenedArena, ReadLogError, TRIES_MAX};
 
 /// An arena's file at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

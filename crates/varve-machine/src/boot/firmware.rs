@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use varve_archive::{NewFile, PRIVATE};
+use varve_content::{NewFile, PRIVATE};
 use varve_image::ReadAt;
 
 use super::boot_error::BootError;

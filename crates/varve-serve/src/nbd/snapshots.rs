@@ -8,10 +8,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use varve_archive::{
-    CollectedError, SectorSizes, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId,
-    SnapshotList, lacks_block, select,
+    CollectedError, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId, SnapshotList,
+    lacks_block, select,
 };
-use varve_content::image::{CachedBlocks, ImageReader};
+use varve_content::image::{CachedBlocks, ImageReader, SectorSizes};
 use varve_image::ReadAt;
 use varve_world::Timestamp;
 

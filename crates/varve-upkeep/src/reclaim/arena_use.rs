@@ -100,7 +100,7 @@ impl<'a> ArenaMeter<'a> {
     /// [`ReadLogError`] when the arena cannot be read for a reason other than damage.
     pub fn measure(&self, id: ArenaId) -> Result<MeasuredArena, ReadLogError> {
         let (log, vault) = (self.store.vault().log(), self.store.vault());
-        let mut tries_left = MEASURES_MAX;
+        let (mut tries_left, mut damaged) = (MEASURES_MAX, None);
         loop {
             let before = log.arena_file(id);
             let mut found = Measurement::new(id);
@@ -113,10 +113,20 @@ impl<'a> ArenaMeter<'a> {
                 other => other?,
             }
             tries_left -= 1;
-            // Damage counts only in a file that nobody has replaced or extended meanwhile.
-            if !found.is_unreadable || tries_left == 0 || before == log.arena_file(id) {
+            if !found.is_unreadable || tries_left == 0 {
                 return Ok(found.finish());
             }
+            if log.was_never_begun(id).unwrap_or(false) {
+                found.usage.obstacle = Some(ArenaObstacle::Unsealed);
+                return Ok(found.finish());
+            }
+            // Damage counts if it is met twice in one file, which nobody has begun, replaced,
+            // extended or cut meanwhile.
+            let now = Some(log.arena_file(id));
+            if Some(before) == now && damaged == now {
+                return Ok(found.finish());
+            }
+            damaged = now;
         }
     }
 

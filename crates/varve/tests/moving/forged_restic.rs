@@ -124,7 +124,7 @@ fn folder(name: &str, subtree: &str) -> Value {
     json!({ "name": name, "type": "dir", "mode": 0o755, "subtree": subtree })
 }
 
-/// What is left out is said, the sound file beside it comes over, and the store is sound.
+/// The rest is left out with a reason, the sound file beside it comes over, and the store is sound.
 fn assert_left_out(sandbox: &Sandbox, run: &Run, why: &str) {
     assert_eq!(run.code, Some(3), "{}{}", run.text(), run.stderr);
     assert!(run.stderr.contains(why), "{}", run.stderr);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use varve_archive::image::{CachedBlocks, ImageReader};
 use varve_archive::{Firmware, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId};
 use varve_block::with_causes;
+use varve_content::image::{CachedBlocks, ImageReader};
 use varve_machine::boot::{Hardware, InstalledFirmware, KeptWrites, StartVariables, read_variables};
 use varve_serve::nbd::SnapshotDisks;
 
