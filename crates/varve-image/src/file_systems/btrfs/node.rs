@@ -32,13 +32,13 @@ pub(super) struct NodePointer {
 }
 
 /// A checked node: its keys ascend, and its items lie inside it.
-pub(super) struct TreeNode {
+pub(super) struct BtrfsNode {
     bytes: Vec<u8>,
     count: usize,
     level: u8,
 }
 
-impl TreeNode {
+impl BtrfsNode {
     /// Checks the bytes of a node.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use super::damaged;
 use super::key::TreeKey;
 use super::logical::LogicalBytes;
-use super::node::{NodePointer, TreeNode};
+use super::node::{BtrfsNode, NodePointer};
 use super::superblock::BtrfsSuperblock;
 use super::tree_root::TreeRoot;
 use crate::FileSystemError;
@@ -22,7 +22,7 @@ const CACHE_BYTES: u64 = 32 << 20;
 /// An item in a leaf.
 #[derive(Clone)]
 pub(super) struct TreeItem {
-    leaf: Arc<TreeNode>,
+    leaf: Arc<BtrfsNode>,
     slot: usize,
 }
 
@@ -40,7 +40,7 @@ impl TreeItem {
 pub(super) struct Trees {
     bytes: LogicalBytes,
     superblock: BtrfsSuperblock,
-    nodes: Cache<u64, Arc<TreeNode>>,
+    nodes: Cache<u64, Arc<BtrfsNode>>,
 }
 
 impl Trees {
@@ -58,7 +58,7 @@ impl Trees {
         &self.superblock
     }
 
-    fn node(&self, pointer: &NodePointer) -> Result<Arc<TreeNode>, FileSystemError> {
+    fn node(&self, pointer: &NodePointer) -> Result<Arc<BtrfsNode>, FileSystemError> {
         let logical = pointer.logical;
         if let Some(node) = self.nodes.get(&logical)
             && node.check(pointer).is_ok()
@@ -71,7 +71,7 @@ impl Trees {
             let node_bytes = usize::try_from(self.superblock.node_bytes).unwrap_or(0);
             let mut bytes = vec![0; node_bytes];
             let parsed = self.bytes.read(logical, &mut bytes, copy, &what).and_then(|()| {
-                let node = TreeNode::parse(bytes, logical, &self.superblock);
+                let node = BtrfsNode::parse(bytes, logical, &self.superblock);
                 let checked = node.and_then(|node| node.check(pointer).map(|()| node));
                 checked.map_err(|problem| damaged(what(), problem))
             });
@@ -87,7 +87,7 @@ impl Trees {
         Err(first_problem.unwrap_or_else(|| damaged(what(), "it has no copy")))
     }
 
-    fn root(&self, root: &TreeRoot) -> Result<Arc<TreeNode>, FileSystemError> {
+    fn root(&self, root: &TreeRoot) -> Result<Arc<BtrfsNode>, FileSystemError> {
         let TreeRoot { logical, level, generation } = *root;
         if level > LEVEL_MAX {
             let what = format!("root of the tree at the address {logical}");
@@ -136,13 +136,13 @@ pub(super) struct TreeRange<'a> {
     /// The root, until the walk has begun.
     start: Option<TreeRoot>,
     /// Nodes from the root down, each with its next slot.
-    path: Vec<(Arc<TreeNode>, usize)>,
+    path: Vec<(Arc<BtrfsNode>, usize)>,
     first: TreeKey,
     last: TreeKey,
 }
 
 impl TreeRange<'_> {
-    fn enter(&mut self, node: Arc<TreeNode>) {
+    fn enter(&mut self, node: Arc<BtrfsNode>) {
         let up_to = node.count_up_to(&self.first);
         let before = up_to.saturating_sub(1);
         // An inner node whose first key is smaller may have the first item below it.
