@@ -161,7 +161,7 @@ impl Directory {
 
     /// Calls `read`, which reads an arena through these caches. If it meets damage, calls it again:
     /// another process may have replaced, begun, sealed or cut the arena meanwhile. Damage counts
-    /// if two calls meet it in the same file.
+    /// if two calls meet it in a file of one length.
     pub(crate) fn read<T>(
         &self,
         id: ArenaId,
@@ -174,7 +174,7 @@ impl Directory {
                     if self.has_other_header(id) {
                         continue;
                     }
-                    let now = Some(self.log.arena_file(id));
+                    let now = Some(self.log.file_bytes(id).ok());
                     if damaged == now {
                         return Err(error);
                     }

@@ -134,7 +134,7 @@ fn unknown_lines_are_skipped() {
 fn wrong_lines_are_named() {
     let good = EditionHead::new(fields()).unwrap().lines();
     for (from, to, says) in [
-        ("publication 1", "publication 2", "a newer program"),
+        ("publication 1", "publication 2", "newer than this program"),
         ("serial = 7\n", "", "no line \"serial\""),
         ("serial = 7", "serial = 07", "line 3 is invalid"),
         ("serial = 7", "serial = 7\nserial = 8", "line 4 is invalid: an earlier line"),

@@ -61,11 +61,9 @@ impl Opening<'_> {
                 progress(RebuildProgress { arenas_done, arenas_total });
                 arenas_done += 1;
                 // Another process may have begun the arena since it was read.
-                let mut may_be_begun = |error: &ReadLogError| {
-                    !self.is_writer && error.is_damage() && !never_begun.has(self.vault.log(), *id)
-                };
+                let is_begun = || !self.is_writer && self.vault.log().open_arena(*id).is_ok();
                 let opened = match opened {
-                    Err(error) if may_be_begun(&error) => self.open_with_seal(*id),
+                    Err(error) if error.is_damage() && is_begun() => self.open_with_seal(*id),
                     other => other,
                 };
                 match opened {
