@@ -137,7 +137,7 @@ fn look(archive: &Archive, data: Option<AuditShare>, progress: &Progress) -> Res
     // they are walked again to find the harm.
     let walk = |damage: &[Damage]| walk_snapshots(store, store, &snapshots, damage, progress);
     let workers = store.world().workers.as_ref();
-    let (checked, walked) = both(workers, || look_at_log(store, data, progress), || walk(&[]));
+    let (checked, walked) = both(workers, || look_at_log(store, data, true, progress), || walk(&[]));
     let mut verified = checked?;
     let walked = if verified.damage.is_empty() { walked? } else { walk(&verified.damage)? };
     verified.note_walk(&snapshots, walked);
@@ -205,21 +205,23 @@ fn losses_now(store: &Store, noted: Losses, in_log: &BTreeSet<BlockName>) -> Res
 }
 
 /// The part of [`verify`] that needs no snapshots, in a store that nobody else changes: it checks
-/// the log alone, and notes the damage.
+/// the log alone, and notes the damage. A plan of a repair does not record which arenas it has
+/// read.
 pub(crate) fn check_log(
     store: &Store,
     data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
-    let verified = look_at_log(store, data, progress)?;
+    let verified = look_at_log(store, data, store.is_open_to_write(), progress)?;
     verified.note_damaged(store);
     Ok(verified)
 }
 
-/// Checks the log alone, and notes no damage.
+/// Checks the log alone, and notes no damage. `notes_audit` records which arenas were read.
 fn look_at_log(
     store: &Store,
     data: Option<AuditShare>,
+    notes_audit: bool,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
     let damage = Checker::of(store).check_order()?;
@@ -231,9 +233,14 @@ fn look_at_log(
         None => Vec::new(),
     };
     let (checks, stopped) = check_arenas(store, &ids, &verified.read, progress);
-    let read = checks.iter().filter(|(id, _)| verified.read.binary_search(id).is_ok());
-    let audit =
-        Checker::of(store).note_audit(audit, read.map(|(id, check)| (*id, check)), store.world().clock.now());
+    let audit = match notes_audit {
+        true => {
+            let read = checks.iter().filter(|(id, _)| verified.read.binary_search(id).is_ok());
+            let read = read.map(|(id, check)| (*id, check));
+            Checker::of(store).note_audit(audit, read, store.world().clock.now())
+        }
+        false => audit,
+    };
     stopped?;
     verified.read_count = verified.read.len() as u64;
     verified.oldest_read = Checker::of(store).oldest_audit(&audit, &ids);
