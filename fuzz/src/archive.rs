@@ -2,6 +2,7 @@
 
 use varve_archive::{Catalog, Growth, LeftOutRecord, Snapshot, SnapshotContent, SnapshotId};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
+use varve_content::image::SectorSizes;
 use varve_content::{FieldWriter, Node, NodeKind, NodeList, NodeListWriter, UnknownFields, frame};
 use varve_image::Xattr;
 use varve_tree::{ContentWriter, Cutting, Entry};
@@ -77,7 +78,9 @@ pub fn node_list_seeds() -> Vec<Vec<u8>> {
 /// A good snapshot.
 #[must_use]
 pub fn good_snapshot(content: SnapshotContent) -> Snapshot {
+    let is_image = matches!(content, SnapshotContent::Image(_));
     Snapshot {
+        sectors: if is_image { SectorSizes::new(4096, 16_384) } else { None },
         id: SnapshotId([6; 16]),
         name: "disk".into(),
         time: Timestamp(-1),
