@@ -324,6 +324,18 @@ impl StateFolder {
 mod tests {
     use super::*;
 
+    /// The notes about frozen views stay: a view that is still there is found by them.
+    #[test]
+    fn a_purge_of_the_package_removes_every_note() {
+        let script = include_str!("../../../../../packaging/maintainer/postrm");
+        let line = script.lines().find(|line| line.contains("for file in")).unwrap();
+        let removed: Vec<_> = line.split(|c: char| c == ' ' || c == ';').collect();
+        for file in [LOCK, NOTICES_LOCK, HISTORIES, LOG, OLD_LOG, NOTICES, LOOKED, PAUSE, OPEN_HOOKS] {
+            assert!(removed.contains(&file), "{file}: {line}");
+        }
+        assert!(!removed.contains(&FROZEN));
+    }
+
     #[test]
     fn the_log_is_bounded_and_the_newest_line_is_found() {
         let folder = tempfile::tempdir().unwrap();
