@@ -329,7 +329,7 @@ mod tests {
     fn a_purge_of_the_package_removes_every_note() {
         let script = include_str!("../../../../../packaging/maintainer/postrm");
         let line = script.lines().find(|line| line.contains("for file in")).unwrap();
-        let removed: Vec<_> = line.split(|c: char| c == ' ' || c == ';').collect();
+        let removed: Vec<_> = line.split([' ', ';']).collect();
         for file in [LOCK, NOTICES_LOCK, HISTORIES, LOG, OLD_LOG, NOTICES, LOOKED, PAUSE, OPEN_HOOKS] {
             assert!(removed.contains(&file), "{file}: {line}");
         }
