@@ -15,5 +15,6 @@ pub mod iso;
 mod metadata_cache;
 pub mod ntfs;
 pub mod open;
+mod unix_files;
 pub mod wide_names;
 pub mod xfs;

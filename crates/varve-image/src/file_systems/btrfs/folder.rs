@@ -10,6 +10,7 @@ use super::named_item::{NamedItem, name_hash, named_items};
 use super::subvolumes::{Subvolume, Subvolumes};
 use super::trees::Trees;
 use crate::file_systems::file_system::find_child;
+use crate::file_systems::unix_files::{kind_of_entry, shown_name};
 use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
 /// A folder, with the number that the file system shows for it.
@@ -18,34 +19,6 @@ pub(super) struct Folder<'a> {
     pub(super) subvolume: &'a Subvolume,
     pub(super) inode: u64,
     pub(super) id: FileId,
-}
-
-fn kind_of(number: u8) -> Option<FileKind> {
-    Some(match number {
-        1 => FileKind::File,
-        2 => FileKind::Folder,
-        3 => FileKind::CharacterDevice,
-        4 => FileKind::BlockDevice,
-        5 => FileKind::Fifo,
-        6 => FileKind::Socket,
-        7 => FileKind::SymbolicLink,
-        _ => return None,
-    })
-}
-
-/// Escapes a name for use in a path. Valid names stay as they are.
-fn shown_name(name: &[u8]) -> Vec<u8> {
-    let is_dots = [&b"."[..], b".."].contains(&name);
-    let mut shown = Vec::with_capacity(name.len());
-    for byte in name {
-        match byte {
-            b'/' => shown.extend_from_slice(b"%2F"),
-            0 => shown.extend_from_slice(b"%00"),
-            b'.' if is_dots => shown.extend_from_slice(b"%2E"),
-            other => shown.push(*other),
-        }
-    }
-    shown
 }
 
 impl Folder<'_> {
@@ -113,7 +86,7 @@ impl Folder<'_> {
 
     fn child_of(&self, entry: &NamedItem<'_>) -> Result<FolderChild, FileSystemError> {
         let what = || format!("entry {} of the {}", entry.name.escape_ascii(), self.what());
-        let child_kind = kind_of(entry.kind).ok_or_else(|| damaged(what(), "its kind is unknown"))?;
+        let child_kind = kind_of_entry(entry.kind).ok_or_else(|| damaged(what(), "its kind is unknown"))?;
         let subvolume = self.subvolume.id;
         let file = match entry.target.kind {
             kind::INODE => BtrfsFile::Inode { subvolume, inode: entry.target.object },

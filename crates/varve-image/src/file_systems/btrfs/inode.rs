@@ -13,6 +13,7 @@
 
 use crate::bytes::fields::{u32_at, u64_at};
 use crate::file_systems::file_time::FileTime;
+use crate::file_systems::unix_files::kind_of_mode;
 use crate::{DeviceNumber, FileKind, FileStatus};
 
 const INODE_BYTES: usize = 160;
@@ -26,19 +27,6 @@ pub(super) struct BtrfsInode {
     /// The stored size, which folders have, too.
     pub(super) size: u64,
     pub(super) has_checksums: bool,
-}
-
-fn kind_of(mode: u32) -> Option<FileKind> {
-    Some(match mode >> 12 {
-        1 => FileKind::Fifo,
-        2 => FileKind::CharacterDevice,
-        4 => FileKind::Folder,
-        6 => FileKind::BlockDevice,
-        8 => FileKind::File,
-        10 => FileKind::SymbolicLink,
-        12 => FileKind::Socket,
-        _ => return None,
-    })
 }
 
 fn time_at(bytes: &[u8], at: usize) -> FileTime {
@@ -55,7 +43,7 @@ impl BtrfsInode {
             return Err("it is too short");
         }
         let mode = u32_at(bytes, 52);
-        let kind = kind_of(mode).ok_or("its kind is unknown")?;
+        let kind = kind_of_mode(mode).ok_or("its kind is unknown")?;
         let size = u64_at(bytes, 16);
         let shown_size = if matches!(kind, FileKind::File | FileKind::SymbolicLink) { size } else { 0 };
         let device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice).then(|| {

@@ -17,6 +17,7 @@ use super::{ExtFileSystem, damaged};
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
 use crate::file_systems::bookmarks::Bookmark;
+use crate::file_systems::unix_files::{kind_of_entry, shown_name};
 use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
 const HEAD_BYTES: usize = 8;
@@ -60,22 +61,6 @@ impl<'a> Iterator for ExtFolderEntries<'a> {
         let kind = if self.has_kinds { u8_at(bytes, 7) } else { 0 };
         Some(Ok(ExtFolderEntry { inode: u32_at(bytes, 0), kind, name }))
     }
-}
-
-/// Escapes a name for use in a path. Valid names stay as they are.
-fn shown_name(name: &[u8]) -> Vec<u8> {
-    if !name.iter().any(|byte| [b'/', 0].contains(byte)) {
-        return name.to_vec();
-    }
-    let mut shown = Vec::new();
-    for byte in name {
-        match byte {
-            b'/' => shown.extend_from_slice(b"%2F"),
-            0 => shown.extend_from_slice(b"%00"),
-            other => shown.push(*other),
-        }
-    }
-    shown
 }
 
 impl ExtFileSystem {
@@ -201,18 +186,10 @@ impl ExtFileSystem {
 
     /// Returns the kind from the entry, or from the inode if the entry has none.
     fn kind_of(&self, entry: &ExtFolderEntry<'_>) -> FileKind {
-        match entry.kind & 7 {
-            1 => FileKind::File,
-            2 => FileKind::Folder,
-            3 => FileKind::CharacterDevice,
-            4 => FileKind::BlockDevice,
-            5 => FileKind::Fifo,
-            6 => FileKind::Socket,
-            7 => FileKind::SymbolicLink,
-            // A name without a valid inode is still shown; a request for its status reports the
-            // problem.
-            _ => self.inode(entry.inode).map_or(FileKind::File, |inode| inode.kind()),
-        }
+        // A name without a valid inode is still shown; a request for its status reports the
+        // problem.
+        let of_inode = || self.inode(entry.inode).map_or(FileKind::File, |inode| inode.kind());
+        kind_of_entry(entry.kind & 7).unwrap_or_else(of_inode)
     }
 
     /// Checks block number `number` of a folder, if it is a block of names. The code that uses the

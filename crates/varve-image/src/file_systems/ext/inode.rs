@@ -5,6 +5,7 @@ use super::{ExtFileSystem, damaged};
 use crate::bytes::fields::{array_at, put, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
 use crate::file_systems::file_time::FileTime;
+use crate::file_systems::unix_files::kind_of_mode;
 use crate::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 
 pub(super) const ROOT: u32 = 2;
@@ -161,16 +162,8 @@ impl ExtFileSystem {
         }
         let seed = crc32c_from(self.superblock.checksum_seed, &number.to_le_bytes());
         let checksum_seed = crc32c_from(seed, &array_at::<4>(&bytes, 100));
-        let kind = match mode >> 12 {
-            0o01 => FileKind::Fifo,
-            0o02 => FileKind::CharacterDevice,
-            0o04 => FileKind::Folder,
-            0o06 => FileKind::BlockDevice,
-            0o10 => FileKind::File,
-            0o12 => FileKind::SymbolicLink,
-            0o14 => FileKind::Socket,
-            other => return Err(damaged(what(), &format!("its kind, {other:o}, is unknown"))),
-        };
+        let unknown = || damaged(what(), &format!("its kind, {:o}, is unknown", mode >> 12));
+        let kind = kind_of_mode(mode.into()).ok_or_else(unknown)?;
         let has_high = kind == FileKind::File || self.superblock.needs(incompatible::LARGE_FOLDERS);
         let high = if has_high { u64::from(u32_at(&bytes, 108)) } else { 0 };
         let size = high << 32 | u64::from(u32_at(&bytes, 4));

@@ -13,6 +13,7 @@ use super::record::{long_moment, short_moment};
 use crate::bytes::fields::{u8_at, u32_at};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::file_time::FileTime;
+use crate::file_systems::unix_files::kind_of_mode;
 use crate::{DeviceNumber, FileKind, FileSystemError};
 
 /// A record with more continuation areas than this has a cycle.
@@ -99,7 +100,7 @@ impl RockRidge {
             b"PX" => {
                 let mode = u32_at(data, 0);
                 self.mode = u16::try_from(mode & 0o7777).ok();
-                self.kind = kind(mode);
+                self.kind = kind_of_mode(mode & 0o170_000);
                 (self.links, self.uid, self.gid) = (u32_at(data, 8), u32_at(data, 16), u32_at(data, 24));
             }
             b"PN" => self.device = Some(DeviceNumber { major: u32_at(data, 0), minor: u32_at(data, 8) }),
@@ -157,17 +158,4 @@ fn append(text: &mut Vec<u8>, more: &[u8]) {
     if text.len().saturating_add(more.len()) <= TEXT_BYTES_MAX {
         text.extend_from_slice(more);
     }
-}
-
-fn kind(mode: u32) -> Option<FileKind> {
-    Some(match mode & 0o170_000 {
-        0o100_000 => FileKind::File,
-        0o040_000 => FileKind::Folder,
-        0o120_000 => FileKind::SymbolicLink,
-        0o020_000 => FileKind::CharacterDevice,
-        0o060_000 => FileKind::BlockDevice,
-        0o010_000 => FileKind::Fifo,
-        0o140_000 => FileKind::Socket,
-        _ => return None,
-    })
 }

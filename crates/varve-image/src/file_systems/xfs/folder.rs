@@ -18,6 +18,7 @@ use super::seal::XfsBlockKind;
 use super::{XfsFiles, damaged};
 use crate::bytes::fields::{array_at, be16_at, be32_at, be64_at, u8_at};
 use crate::file_systems::bookmarks::Bookmark;
+use crate::file_systems::unix_files::{kind_of_entry, shown_name};
 use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
 /// The bytes of a folder that may have names.
@@ -59,19 +60,6 @@ pub(super) fn entry_at(
     let name = name.ok_or("an entry is longer than its block")?;
     let kind = if has_kinds { u8_at(rest, name_end) } else { 0 };
     Ok((Some(XfsFolderEntry { inode: be64_at(rest, 0) & INODE_MASK, kind, name }), length))
-}
-
-/// Escapes a name for use in a path. Valid names stay as they are.
-fn shown_name(name: &[u8]) -> Vec<u8> {
-    let mut shown = Vec::new();
-    for byte in name {
-        match byte {
-            b'/' => shown.extend_from_slice(b"%2F"),
-            0 => shown.extend_from_slice(b"%00"),
-            other => shown.push(*other),
-        }
-    }
-    shown
 }
 
 /// Counts children, and passes on those from `first`.
@@ -254,18 +242,12 @@ impl XfsFiles {
         if [&b""[..], b".", b".."].contains(&entry.name) {
             return None;
         }
-        let kind = match entry.kind {
-            1 => FileKind::File,
-            2 => FileKind::Folder,
-            3 => FileKind::CharacterDevice,
-            4 => FileKind::BlockDevice,
-            5 => FileKind::Fifo,
-            6 => FileKind::Socket,
-            7 => FileKind::SymbolicLink,
+        let kind = match kind_of_entry(entry.kind) {
+            Some(kind) => kind,
             // A name without a valid inode is still shown; a request for its status reports the
             // problem.
-            _ if is_shown => self.inode(entry.inode).map_or(FileKind::File, |inode| inode.kind()),
-            _ => FileKind::File,
+            None if is_shown => self.inode(entry.inode).map_or(FileKind::File, |inode| inode.kind()),
+            None => FileKind::File,
         };
         Some(FolderChild { name: shown_name(entry.name), id: FileId(entry.inode), kind })
     }

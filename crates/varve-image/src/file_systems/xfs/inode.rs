@@ -25,6 +25,7 @@ use super::seal::matches_checksum;
 use super::{XfsFiles, damaged};
 use crate::bytes::fields::{array_at, be16_at, be32_at, be64_at, has_at, u8_at};
 use crate::file_systems::file_time::FileTime;
+use crate::file_systems::unix_files::kind_of_mode;
 use crate::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 
 /// The bytes of the fields, before and since version 3.
@@ -213,16 +214,11 @@ impl XfsFiles {
             return wrong("its version is impossible");
         }
         let mode = be16_at(&bytes, 2);
-        let kind = match mode >> 12 {
-            _ if mode == 0 => return Err(absent()),
-            0o01 => FileKind::Fifo,
-            0o02 => FileKind::CharacterDevice,
-            0o04 => FileKind::Folder,
-            0o06 => FileKind::BlockDevice,
-            0o10 => FileKind::File,
-            0o12 => FileKind::SymbolicLink,
-            0o14 => FileKind::Socket,
-            other => return wrong(&format!("its kind, {other:o}, is unknown")),
+        if mode == 0 {
+            return Err(absent());
+        }
+        let Some(kind) = kind_of_mode(mode.into()) else {
+            return wrong(&format!("its kind, {:o}, is unknown", mode >> 12));
         };
         let size = be64_at(&bytes, 56);
         if i64::try_from(size).is_err() {
