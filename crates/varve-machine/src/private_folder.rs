@@ -10,8 +10,9 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::OFlags;
 use tempfile::TempDir;
+use varve_world::LockedFile;
 
 /// The file that is locked.
 const OWNER: &str = "owner";
@@ -20,7 +21,7 @@ const OWNER_BEFORE: &str = "owner-to-be";
 /// A private folder. It is removed with its contents when this is dropped.
 pub struct PrivateFolder {
     folder: TempDir,
-    _lock: File,
+    _lock: LockedFile,
 }
 
 impl PrivateFolder {
@@ -37,8 +38,8 @@ impl PrivateFolder {
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(above)?;
         let before = folder.path().join(OWNER_BEFORE);
-        let lock = File::create(&before)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let file = File::create(&before)?;
+        let lock = LockedFile::try_lock(file)?.ok_or(io::ErrorKind::WouldBlock)?;
         fs::rename(before, folder.path().join(OWNER))?;
         Ok(Self { folder, _lock: lock })
     }
@@ -71,7 +72,7 @@ fn remove_if_dead(folder: &Path) -> io::Result<()> {
     let owner = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(OWNER))?;
     // The lock is held until everything is removed, so that two concurrent runs do not both remove
     // it.
-    flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
+    let Some(_lock) = LockedFile::try_lock(owner)? else { return Ok(()) };
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if !entry.file_type()?.is_dir() {
@@ -98,8 +99,8 @@ mod tests {
         };
         let dead = make("varve-test-dead", &[OWNER, "disk"]);
         let alive = make("varve-test-alive", &[OWNER]);
-        let lock = File::open(alive.join(OWNER)).unwrap();
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let lock = LockedFile::try_lock(File::open(alive.join(OWNER)).unwrap()).unwrap();
+        assert!(lock.is_some());
         let begun = make("varve-test-begun", &[OWNER_BEFORE]);
         let other = make("varve-tests", &[OWNER]);
         let full = make("varve-test-full", &[OWNER]);

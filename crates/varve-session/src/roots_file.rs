@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::FlockOperation;
 use varve_archive::RemoteArchive;
 use varve_block::{BlockStore, Score};
 use varve_venti::{Address, SCORE_BYTES};
-use varve_world::{Clock, RealClock, Timestamp, World, sync_open_folder};
+use varve_world::{Clock, LockedFile, RealClock, Timestamp, World, sync_open_folder};
 
 use crate::failure::InUse;
 use crate::user_folders;
@@ -32,7 +31,7 @@ pub struct RootsFile {
 /// A roots file under an exclusive lock.
 pub struct LockedRootsFile {
     path: PathBuf,
-    file: File,
+    file: LockedFile,
 }
 
 impl RootsFile {
@@ -81,9 +80,9 @@ impl RootsFile {
         }
         let file =
             File::options().read(true).append(true).create(true).open(&self.path).with_context(context)?;
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let Some(file) = LockedFile::try_lock(file).with_context(context)? else {
             bail!(InUse(format!("{} is in use: another snapshot is being taken there", self.path.display())));
-        }
+        };
         Ok(LockedRootsFile { path: self.path, file })
     }
 }
@@ -98,7 +97,7 @@ impl LockedRootsFile {
     pub fn add(&mut self, root: Score) -> Result<()> {
         // The leading line break ends a torn line that a crash may have left.
         let line = format!("\n{LABEL}{root} {}\n", rfc3339(RealClock.now()));
-        let noted = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
+        let noted = (&*self.file).write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let noted =
             noted.and_then(|()| folder.map_or(Ok(()), |folder| sync_open_folder(&File::open(folder)?)));

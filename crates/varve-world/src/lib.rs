@@ -15,6 +15,7 @@ mod clock;
 pub mod contract;
 mod forward;
 mod in_order;
+mod locked_file;
 mod memory;
 mod page_buffer;
 mod random;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 
 pub use clock::{Clock, FixedClock, RealClock, Timestamp};
 pub use in_order::{Claims, Turn, work_in_order};
+pub use locked_file::LockedFile;
 pub use memory::MemoryStorage;
 pub use page_buffer::{PAGE_BYTES, PageBuffer};
 pub use random::{Random, RealRandom, SeededRandom};

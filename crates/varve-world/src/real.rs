@@ -11,8 +11,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-use crate::storage::{FileLock, FileName, FreeSpace, LockError, Storage, is_exhausted};
+use crate::locked_file::LockedFile;
+use crate::storage::{FileLock, FileName, FreeSpace, LockError, NoLock, Storage, is_exhausted};
 use crate::support::sync_open_folder;
 use crate::uncached::{self, open_uncached};
 
@@ -403,33 +405,29 @@ impl Storage for RealStorage {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         options.custom_flags(bits(OFlags::NOFOLLOW | OFlags::NONBLOCK));
-        let mut locked = self.with_descriptors(|| options.open(&path)).map_err(of_link).map_err(failed)?;
-        if !locked.metadata().map_err(failed)?.is_file() {
+        let opened = self.with_descriptors(|| options.open(&path)).map_err(of_link).map_err(failed)?;
+        if !opened.metadata().map_err(failed)?.is_file() {
             return Err(failed(not_a_file()));
         }
-        let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-        match rustix::fs::flock(&locked, exclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut holder = String::new();
-                // The note is optional: failing to read it does not matter.
-                drop(Read::by_ref(&mut locked).take(1000).read_to_string(&mut holder));
-                if holder.trim().is_empty() {
-                    // The holder has not written its note yet.
-                    holder = ANOTHER.into();
-                }
-                return Err(LockError::Held { holder });
+        let Some(locked) = LockedFile::try_lock(opened).map_err(failed)? else {
+            let mut holder = String::new();
+            // The note is optional: failing to read it does not matter.
+            if let Ok(note) = options.open(&path) {
+                drop(note.take(1000).read_to_string(&mut holder));
             }
-            Err(error) => return Err(failed(error.into())),
-        }
+            if holder.trim().is_empty() {
+                // The holder has not written its note yet.
+                holder = ANOTHER.into();
+            }
+            return Err(LockError::Held { holder });
+        };
         // Writing the note may fail, too. The lock must be available on a full disk, to a process
         // that frees space.
         drop(locked.set_len(0).and_then(|()| locked.write_all_at(holder.as_bytes(), 0)));
-        Ok(Box::new(RealLock { locked }))
+        Ok(Box::new(locked))
     }
 
     fn lock_folder(&self, folder: &str) -> Result<Box<dyn FileLock>, LockError> {
-        use rustix::io::Errno;
         let path = self.folder_path(folder);
         let failed = |source| {
             let file = FileName::new(folder).expect("a folder of the store");
@@ -439,14 +437,17 @@ impl Storage for RealStorage {
         let mut options = OpenOptions::new();
         // A link is followed: the folder may be on another disk.
         options.read(true).custom_flags(bits(OFlags::DIRECTORY));
-        let locked = self.with_descriptors(|| options.open(&path)).map_err(failed)?;
-        match rustix::fs::flock(&locked, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            // NFS and some others lock only files that are open for writing.
-            Ok(()) | Err(Errno::BADF | Errno::INVAL | Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK) => {
-                Ok(Box::new(RealLock { locked }))
-            }
-            Err(Errno::WOULDBLOCK) => Err(LockError::Held { holder: ANOTHER.into() }),
-            Err(error) => Err(failed(error.into())),
+        let opened = self.with_descriptors(|| options.open(&path)).map_err(failed)?;
+        match LockedFile::try_lock(opened) {
+            Ok(Some(locked)) => Ok(Box::new(locked)),
+            Ok(None) => Err(LockError::Held { holder: ANOTHER.into() }),
+            Err(error) => match Errno::from_io_error(&error) {
+                // NFS and some others lock only files that are open for writing.
+                Some(Errno::BADF | Errno::INVAL | Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK) => {
+                    Ok(Box::new(NoLock))
+                }
+                _ => Err(failed(error)),
+            },
         }
     }
 
@@ -459,20 +460,7 @@ impl Storage for RealStorage {
     }
 }
 
-struct RealLock {
-    locked: File,
-}
-
-impl FileLock for RealLock {}
-
-impl Drop for RealLock {
-    fn drop(&mut self) {
-        // A child process that another thread is just starting shares this open file until it
-        // executes its program. Closing our descriptor would leave the file locked until then;
-        // unlocking does not. If unlocking fails, closing is the fallback.
-        let _ = rustix::fs::flock(&self.locked, rustix::fs::FlockOperation::Unlock);
-    }
-}
+impl FileLock for LockedFile {}
 
 #[cfg(test)]
 mod tests {
@@ -557,20 +545,6 @@ mod tests {
         assert!(storage.truncate(&file, 0).is_err());
         assert!(storage.lock(&lock, "me").is_err());
         assert_eq!(fs::read(&outside).unwrap(), b"precious");
-    }
-
-    #[test]
-    fn a_lock_ends_although_a_child_still_has_its_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let storage = RealStorage::new(folder.path());
-        let name = FileName::new("lock").unwrap();
-        let locked = File::create(folder.path().join("lock")).unwrap();
-        rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        // A child process has such a second handle of the same open file.
-        let of_the_child = locked.try_clone().unwrap();
-        drop(RealLock { locked });
-        storage.lock(&name, "the next one").unwrap();
-        drop(of_the_child);
     }
 
     #[test]

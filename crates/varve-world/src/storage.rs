@@ -255,7 +255,7 @@ pub trait Storage: Send + Sync {
 pub trait FileLock: Send + Sync {}
 
 /// Excludes nobody.
-struct NoLock;
+pub(crate) struct NoLock;
 
 impl FileLock for NoLock {}
 

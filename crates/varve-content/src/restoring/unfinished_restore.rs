@@ -21,9 +21,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use varve_block::to_hex;
+use varve_world::LockedFile;
 
 use crate::restoring::partial::partial_names;
 
@@ -91,7 +92,7 @@ pub(crate) enum PartialKind {
 pub(crate) struct UnfinishedRestore {
     folder: OwnedFd,
     name: Vec<u8>,
-    state: File,
+    state: LockedFile,
     noted: CompletedPart,
     is_continued: bool,
 }
@@ -221,7 +222,7 @@ fn state_name(name: &[u8]) -> Vec<u8> {
 
 /// A locked state file.
 struct ClaimedState {
-    file: File,
+    file: LockedFile,
     source: String,
     inode: Option<u64>,
     noted: CompletedPart,
@@ -244,16 +245,16 @@ impl ClaimedState {
             Err(Errno::NOENT) => return if_free(folder, name),
             Err(_) => return Ok(ExistingState::Foreign),
         };
-        if !is_private_file(&rustix::fs::fstat(&opened)?)
-            || rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive).is_err()
-            // Between the two calls, another run may have finished and removed the file.
-            || rustix::fs::fstat(&opened)?.st_nlink != 1
-        {
+        if !is_private_file(&rustix::fs::fstat(&opened)?) {
             return Ok(ExistingState::Foreign);
         }
-        let file = File::from(opened);
+        let Some(file) = try_lock(opened)? else { return Ok(ExistingState::Foreign) };
+        // Before it was locked, another run may have finished and removed the file.
+        if rustix::fs::fstat(&*file)?.st_nlink != 1 {
+            return Ok(ExistingState::Foreign);
+        }
         let mut text = Vec::new();
-        if (&file).take(STATE_BYTES_MAX).read_to_end(&mut text).is_err() {
+        if (&*file).take(STATE_BYTES_MAX).read_to_end(&mut text).is_err() {
             return Ok(ExistingState::Foreign);
         }
         if text.is_empty() {
@@ -273,13 +274,10 @@ impl ClaimedState {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
         match rustix::fs::openat(folder, state_name(name), flags | OFlags::CLOEXEC, mode) {
-            Ok(opened) => {
-                if rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive).is_err() {
-                    return Ok(None);
-                }
+            Ok(opened) => Ok(try_lock(opened)?.map(|file| {
                 let noted = CompletedPart::default();
-                Ok(Some(Self { file: opened.into(), source: String::new(), inode: None, noted }))
-            }
+                Self { file, source: String::new(), inode: None, noted }
+            })),
             Err(Errno::EXIST) => Ok(None),
             Err(error) => Err(error),
         }
@@ -315,7 +313,7 @@ impl ClaimedState {
         name: &[u8],
         made: PartialKind,
         source: &str,
-    ) -> Result<Option<File>, Errno> {
+    ) -> Result<Option<LockedFile>, Errno> {
         let created = match made {
             PartialKind::Folder => rustix::fs::mkdirat(folder, name, Mode::RWXU),
             PartialKind::File => {
@@ -327,8 +325,8 @@ impl ClaimedState {
         let begun = created.and_then(|()| {
             let inode = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino;
             let lines = format!("{HEADER}\nsource {source}\ninode {inode}\n");
-            rustix::fs::ftruncate(&self.file, 0)?;
-            append(&self.file, &lines).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            rustix::fs::ftruncate(&*self.file, 0)?;
+            append(&self.file, &lines).map_err(errno)?;
             // If the folder cannot be synced, a crash costs only the work done so far.
             let _ = rustix::fs::fsync(folder);
             Ok(())
@@ -346,6 +344,14 @@ impl ClaimedState {
             }
         }
     }
+}
+
+fn try_lock(opened: OwnedFd) -> Result<Option<LockedFile>, Errno> {
+    LockedFile::try_lock(opened).map_err(errno)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 /// Removes what a run has made that was killed before its first line was written. Returns false if
