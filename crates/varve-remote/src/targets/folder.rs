@@ -35,8 +35,10 @@ use crate::transfer::spare_buffers::SpareBuffers;
 /// The bytes that are read or written between two checks of the pace.
 const PART_BYTES: usize = 256 << 10;
 
-/// A file is absent if it is so at each of these looks.
-const LOOKS_MAX: u32 = 3;
+/// A file is absent if it is so at each of these looks, and its folder does not list it.
+const LOOKS_MIN: u32 = 3;
+/// A file that its folder lists is looked for so often. With the pauses, these are 2 seconds.
+const LOOKS_MAX: u32 = 1000;
 /// The pause between two looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
@@ -97,9 +99,13 @@ impl FolderTarget {
         let mut look_count = 1;
         let file = loop {
             match options.open(&path) {
-                // Some file systems of FUSE have neither the old nor the new file for a moment
-                // while a file is replaced.
-                Err(error) if is_absent(&error) && look_count < LOOKS_MAX => {
+                // While a file is replaced, some file systems of FUSE find neither the old nor the
+                // new one: from the rename in the program behind them until the kernel knows of it.
+                // A listing comes from that program.
+                Err(error)
+                    if is_absent(&error)
+                        && (look_count < LOOKS_MIN || look_count < LOOKS_MAX && is_listed(&path)) =>
+                {
                     look_count += 1;
                     edge::sleep(LOOK_PAUSE);
                 }
@@ -338,6 +344,13 @@ fn other_kind(found: fs::FileType) -> Option<NonObjectKind> {
         found if found.is_symlink() => Some(NonObjectKind::Link),
         _ => Some(NonObjectKind::Special),
     }
+}
+
+/// Returns true if the folder of a file lists it.
+fn is_listed(path: &Path) -> bool {
+    let Some((folder, name)) = path.parent().zip(path.file_name()) else { return false };
+    fs::read_dir(folder)
+        .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|it| it.file_name() == name)))
 }
 
 fn is_absent(error: &io::Error) -> bool {
