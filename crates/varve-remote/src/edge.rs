@@ -3,6 +3,7 @@
 
 use std::io;
 use std::pin::pin;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
@@ -36,7 +37,7 @@ pub(crate) const LOOKED_EVERY: Duration = Duration::from_millis(100);
 
 /// A call may go on for this long after its caller was told to end. Most calls are done by then,
 /// and leave nothing unfinished at the server.
-const GRACE: Duration = Duration::from_secs(3);
+pub(crate) const GRACE: Duration = Duration::from_secs(3);
 
 /// The runtime for the asynchronous libraries of one target. It has threads of its own, which end
 /// with it.
@@ -93,7 +94,14 @@ impl Drop for Runtime {
     }
 }
 
-fn timed_out(time: Duration) -> AttemptError {
+/// Starts a thread that waits beside a call that blocks.
+#[expect(clippy::disallowed_methods, reason = "the libraries of some targets block")]
+pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("varve-remote".into()).spawn(work)
+}
+
+/// The error of a call that took longer than `time`.
+pub(crate) fn timed_out(time: Duration) -> AttemptError {
     let text = format!("no answer within {} s", time.as_secs_f32().ceil());
     AttemptError::Passing(io::Error::new(io::ErrorKind::TimedOut, text), None)
 }

@@ -13,7 +13,7 @@ use crate::retry::retrying_target::RetryPolicy;
 pub(crate) struct LeastRate {
     credit: Duration,
     credit_max: Duration,
-    bytes_per_second_min: u64,
+    patience: RetryPolicy,
 }
 
 impl LeastRate {
@@ -24,7 +24,7 @@ impl LeastRate {
     /// Also grants the time that the server may need to work on this many bytes.
     pub fn after_work(patience: &RetryPolicy, bytes: u64) -> Self {
         let credit_max = patience.time_for(bytes);
-        Self { credit: credit_max, credit_max, bytes_per_second_min: patience.bytes_per_second_min.max(1) }
+        Self { credit: credit_max, credit_max, patience: *patience }
     }
 
     /// Waits for a part of the answer.
@@ -33,15 +33,14 @@ impl LeastRate {
         let outcome = tokio::time::timeout(self.credit, coming).await;
         self.credit = self.credit.saturating_sub(edge::now().saturating_duration_since(begun));
         outcome.map_err(|_| {
-            let rate = self.bytes_per_second_min;
+            let rate = self.patience.bytes_per_second_min;
             AttemptError::passing(format!("the server is silent, or sends fewer than {rate} bytes a second"))
         })
     }
 
     /// Adds the credit for bytes that have arrived.
     pub fn earn(&mut self, bytes: usize) {
-        let earned =
-            Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000) / self.bytes_per_second_min);
+        let earned = self.patience.time_at_least_rate(bytes as u64);
         self.credit = self.credit.saturating_add(earned).min(self.credit_max);
     }
 }

@@ -53,7 +53,12 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// Returns the time-out of a call that moves this many bytes.
     pub(crate) fn time_for(&self, bytes: u64) -> Duration {
-        self.silence_max.saturating_add(Duration::from_secs(bytes / self.bytes_per_second_min.max(1)))
+        self.silence_max.saturating_add(self.time_at_least_rate(bytes))
+    }
+
+    /// Returns the longest time that this many bytes may take to arrive.
+    pub(crate) fn time_at_least_rate(&self, bytes: u64) -> Duration {
+        Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / self.bytes_per_second_min.max(1))
     }
 
     /// Computes the pause after attempt `number`, counted from zero. `dice` is random.

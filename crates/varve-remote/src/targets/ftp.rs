@@ -5,6 +5,7 @@
 //! are queried and compared. FTP cannot create exclusively. A new object arrives under a name that
 //! no store uses and no other writer has. It is renamed after a check that its name is free.
 
+mod call_watch;
 mod ftp_entries;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -19,6 +21,7 @@ use suppaftp::types::{FileType, Mode};
 use suppaftp::{FtpError, RustlsConnector, RustlsFtpStream, Status};
 use varve_world::FileName;
 
+use self::call_watch::{CallWatch, Sockets};
 use self::ftp_entries::{FtpEntry, of_list, of_mlsd};
 use crate::attempt_error::{AttemptError, chain};
 use crate::http::exchange::unfinished_name;
@@ -46,6 +49,8 @@ pub(crate) struct Ftp {
     user: String,
     password: Option<Password>,
     patience: RetryPolicy,
+    /// Returns true if the caller no longer waits for answers.
+    is_over: Option<fn() -> bool>,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
     free: Mutex<Vec<FtpConnection>>,
@@ -54,6 +59,9 @@ pub(crate) struct Ftp {
 /// A control connection after login.
 struct FtpConnection {
     stream: RustlsFtpStream,
+    /// Those of the control connection and of the transfer. The latter is let go before the
+    /// transfer is finished: its end is that no handle of it is left.
+    sockets: Sockets,
     /// The folder, as an absolute path on the server, without a slash at its end.
     root: String,
     /// True if the server supports machine-readable listings.
@@ -75,27 +83,38 @@ impl Ftp {
             password: place.password.clone().or_else(|| options.password.clone()),
             place,
             patience: options.patience,
+            is_over: options.is_over,
             up: options.up.clone(),
             down: options.down.clone(),
             free: Mutex::default(),
         })
     }
 
-    /// Runs a call on a connection. The connection is closed after an error that it may have
-    /// caused.
+    /// Runs a call that moves this many bytes on a connection. The connection is closed after an
+    /// error that it may have caused.
     fn call<T>(
         &self,
-        call: impl FnOnce(&mut FtpConnection) -> Result<T, AttemptError>,
+        bytes: u64,
+        call: impl FnOnce(&mut FtpConnection, &CallWatch) -> Result<T, AttemptError>,
     ) -> Result<T, AttemptError> {
         let mut connection = self.connection()?;
-        let outcome = call(&mut connection);
-        if !matches!(outcome, Err(AttemptError::Passing(..))) {
+        let watch = self.watch(bytes, &connection.sockets)?;
+        let outcome = call(&mut connection, &watch);
+        let ended_by = watch.end();
+        if ended_by.is_none() && !matches!(outcome, Err(AttemptError::Passing(..))) {
             let mut free = self.free.lock();
             if free.len() < FREE_COUNT_MAX {
                 free.push(connection);
             }
         }
-        outcome
+        match (outcome, ended_by) {
+            (Err(AttemptError::Passing(..)), Some(reason)) => Err(reason),
+            (outcome, _) => outcome,
+        }
+    }
+
+    fn watch(&self, bytes: u64, sockets: &Sockets) -> Result<CallWatch, AttemptError> {
+        CallWatch::begin(self.patience, bytes, self.is_over, Arc::clone(sockets)).map_err(AttemptError::of_io)
     }
 
     fn connection(&self) -> Result<FtpConnection, AttemptError> {
@@ -105,7 +124,9 @@ impl Ftp {
                 return Ok(connection);
             }
             connection.is_doubtful = false;
-            if connection.stream.noop().is_ok() {
+            let watch = self.watch(0, &connection.sockets)?;
+            let is_good = connection.stream.noop().is_ok();
+            if watch.end().is_none() && is_good {
                 return Ok(connection);
             }
         }
@@ -116,7 +137,12 @@ impl Ftp {
         let addresses = (host, self.place.port.unwrap_or(21)).to_socket_addrs();
         let mut outcome = Err(AttemptError::refused(format!("{host} has no address")));
         for address in addresses.map_err(|error| AttemptError::Passing(error, None))? {
-            outcome = self.connect_to(host, address);
+            let sockets = Sockets::default();
+            let watch = self.watch(0, &sockets)?;
+            outcome = self.connect_to(host, address, sockets);
+            if let Some(reason) = watch.end() {
+                outcome = Err(reason);
+            }
             if outcome.is_ok() {
                 break;
             }
@@ -124,13 +150,24 @@ impl Ftp {
         outcome
     }
 
-    fn connect_to(&self, host: &str, address: SocketAddr) -> Result<FtpConnection, AttemptError> {
+    fn connect_to(
+        &self,
+        host: &str,
+        address: SocketAddr,
+        sockets: Sockets,
+    ) -> Result<FtpConnection, AttemptError> {
         let silence_max = self.patience.silence_max;
+        let dialled = Arc::clone(&sockets);
         let dial = move |address: SocketAddr| {
             let socket = TcpStream::connect_timeout(&address, silence_max)?;
+            let mut sockets = dialled.lock();
+            // The first one is the control connection. Of the others, only the last is in use.
+            sockets.truncate(1);
+            sockets.push(socket.try_clone()?);
             socket.set_read_timeout(Some(silence_max))?;
             socket.set_write_timeout(Some(silence_max))?;
             socket.set_nodelay(true)?;
+            drop(sockets);
             Ok::<_, io::Error>(socket)
         };
         let socket = dial(address).map_err(AttemptError::of_io)?;
@@ -158,12 +195,13 @@ impl Ftp {
             format!("{}/{}", start.trim_end_matches('/'), self.place.path)
         };
         let root = root.trim_end_matches('/').to_owned();
-        Ok(FtpConnection { stream, root, has_mlsd, is_doubtful: false })
+        Ok(FtpConnection { stream, sockets, root, has_mlsd, is_doubtful: false })
     }
 
     fn put_whole(
         &self,
         connection: &mut FtpConnection,
+        watch: &CallWatch,
         name: &FileName,
         contents: &Bytes,
         mode: PutMode,
@@ -174,7 +212,7 @@ impl Ftp {
         }
         let (folder, _) = path.rsplit_once('/').unwrap_or_default();
         let unfinished = format!("{folder}/{}", unfinished_name()?);
-        let outcome = self.upload(connection, &unfinished, contents).and_then(|()| {
+        let outcome = self.upload(connection, watch, &unfinished, contents).and_then(|()| {
             // Checks again, because the upload may have taken a long time.
             if mode == PutMode::Create && connection.is_there(&path)? {
                 return Err(AttemptError::Exists);
@@ -191,6 +229,7 @@ impl Ftp {
     fn upload(
         &self,
         connection: &mut FtpConnection,
+        watch: &CallWatch,
         path: &str,
         contents: &Bytes,
     ) -> Result<(), AttemptError> {
@@ -205,7 +244,7 @@ impl Ftp {
         let mut outcome = Ok(());
         for piece in contents.chunks(PIECE_BYTES) {
             if let Some(pace) = &self.up {
-                edge::sleep(pace.take(piece.len()));
+                wait(pace.take(piece.len()), watch);
             }
             outcome = data.write_all(piece);
             if outcome.is_err() {
@@ -213,6 +252,7 @@ impl Ftp {
             }
         }
         let outcome = outcome.and_then(|()| data.flush());
+        connection.sockets.lock().truncate(1);
         let finished = data.finish().map_err(of_ftp);
         // The server's reply says more than the error of the aborted transfer.
         if let (Err(_), Err(AttemptError::Refused(error))) = (&outcome, &finished) {
@@ -233,6 +273,7 @@ impl Ftp {
     fn read(
         &self,
         connection: &mut FtpConnection,
+        watch: &CallWatch,
         name: &FileName,
         range: Range<u64>,
     ) -> Result<Bytes, AttemptError> {
@@ -256,10 +297,11 @@ impl Ftp {
                 return Err(AttemptError::passing("the transfer ended early"));
             }
             if let Some(pace) = &self.down {
-                edge::sleep(pace.take(taken));
+                wait(pace.take(taken), watch);
             }
             contents.extend_from_slice(&piece[..taken]);
         }
+        connection.sockets.lock().truncate(1);
         match data.finish() {
             Ok(()) => {}
             // The server wanted to send more, and replies once or twice.
@@ -317,9 +359,15 @@ impl FtpConnection {
         }
     }
 
-    fn list_folders(&mut self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
+    fn list_folders(
+        &mut self,
+        watch: &CallWatch,
+        folder: &str,
+        into: &mut TargetListing,
+    ) -> Result<(), AttemptError> {
         let mut left = vec![folder.to_owned()];
         while let Some(folder) = left.pop() {
+            watch.restart();
             // Without a slash at its end, a file would be listed as its own member.
             let path = if folder.is_empty() { self.path("") } else { format!("{}/", self.path(&folder)) };
             let command = if self.has_mlsd { "MLSD" } else { "LIST" };
@@ -330,7 +378,8 @@ impl FtpConnection {
                 opened => opened?,
             };
             let mut lines = BufReader::new(data);
-            let outcome = self.take_members(&mut lines, &folder, &mut left, into);
+            let outcome = self.take_members(watch, &mut lines, &folder, &mut left, into);
+            self.sockets.lock().truncate(1);
             let finished = lines.into_inner().finish().map_err(of_object);
             outcome?;
             match finished {
@@ -343,6 +392,7 @@ impl FtpConnection {
 
     fn take_members(
         &self,
+        watch: &CallWatch,
         lines: &mut impl BufRead,
         folder: &str,
         left: &mut Vec<String>,
@@ -356,7 +406,7 @@ impl FtpConnection {
                 _ if line.last() != Some(&b'\n') => {
                     return Err(AttemptError::passing("a line of the listing is too long"));
                 }
-                _ => {}
+                bytes => watch.earn(bytes),
             }
             let line = String::from_utf8_lossy(&line);
             let line = line.trim_end_matches(['\r', '\n']);
@@ -381,6 +431,12 @@ impl FtpConnection {
             }
         }
     }
+}
+
+/// Waits for a pace, which is not the server's time.
+fn wait(pause: Duration, watch: &CallWatch) {
+    watch.pause(pause);
+    edge::sleep(pause);
 }
 
 /// Returns true if the server refuses the file or its folder.
@@ -435,30 +491,32 @@ impl AttemptTarget for Ftp {
     }
 
     fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), AttemptError> {
-        self.call(|connection| self.put_whole(connection, name, contents, mode))
+        let bytes = contents.len() as u64;
+        self.call(bytes, |connection, watch| self.put_whole(connection, watch, name, contents, mode))
     }
 
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, AttemptError> {
-        self.call(|connection| self.read(connection, name, range))
+        let bytes = range.end.saturating_sub(range.start);
+        self.call(bytes, |connection, watch| self.read(connection, watch, name, range))
     }
 
     fn length(&self, name: &FileName) -> Result<u64, AttemptError> {
-        self.call(|connection| connection.size(&connection.path(name.as_str())))
+        self.call(0, |connection, _| connection.size(&connection.path(name.as_str())))
     }
 
     fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
-        self.call(|connection| connection.list_folders(folder, into))
+        self.call(0, |connection, watch| connection.list_folders(watch, folder, into))
     }
 
     fn remove(&self, name: &FileName) -> Result<(), AttemptError> {
-        self.call(|connection| {
+        self.call(0, |connection, _| {
             let path = connection.path(name.as_str());
             connection.stream.rm(path).map_err(of_object)
         })
     }
 
     fn remove_leftover(&self, path: &str) -> Result<(), AttemptError> {
-        self.call(|connection| {
+        self.call(0, |connection, _| {
             let path = connection.path(path);
             connection.stream.rm(path).map_err(of_object)
         })

@@ -9,6 +9,7 @@
 
 mod faults;
 mod hostile;
+mod hostile_ftp;
 mod kinds;
 mod lonely_server;
 mod mounts;
