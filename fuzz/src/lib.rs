@@ -6,9 +6,9 @@
 //! code, the target computes a good one ([`forge`]). The bytes then pass the check of the code, as
 //! those of a writer with the key would.
 //!
-//! The same functions are used twice: `cargo +nightly fuzz run NAME` searches for inputs that fail.
-//! `cargo test` runs on stable Rust: it replays seeds and saved inputs, and mutates them for a
-//! limited time.
+//! The same functions are used twice: `VARVE_FUZZ=NAME cargo +nightly fuzz run any_target` searches
+//! for inputs that fail. `cargo test` runs on stable Rust: it replays seeds and saved inputs, and
+//! mutates them for a limited time.
 
 pub mod archive;
 pub mod btrfs;
@@ -31,9 +31,11 @@ pub mod tree;
 pub mod vac;
 pub mod venti;
 
+use std::sync::LazyLock;
+
 /// A function that takes arbitrary bytes, with its name and its seeds.
 pub struct Target {
-    /// Its name for `cargo fuzz`, and the name of its folder in `corpus/`.
+    /// Its name for `VARVE_FUZZ`, and the name of its folder in `corpus/`.
     pub name: &'static str,
     /// Reads the bytes. Panics if the program does, or returns wrong data.
     pub run: fn(&[u8]),
@@ -43,7 +45,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 60] = [
+pub static TARGETS: [Target; 60] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -126,13 +128,16 @@ pub const TARGETS: [Target; 60] = [
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 
-/// The main function of a target's program on stable Rust: runs the target on each file that the
-/// command line names.
+/// The target that `VARVE_FUZZ` names.
 ///
 /// # Panics
-/// If the target panics, or if a file cannot be read.
-pub fn replay(target: fn(&[u8])) {
-    for file in std::env::args_os().skip(1) {
-        target(&std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())));
-    }
+/// If it names none.
+pub fn chosen_target() -> &'static Target {
+    static CHOSEN: LazyLock<&'static Target> = LazyLock::new(|| {
+        let name = std::env::var("VARVE_FUZZ").unwrap_or_default();
+        let found = TARGETS.iter().find(|target| target.name == name);
+        found
+            .unwrap_or_else(|| panic!("VARVE_FUZZ must be the name of a target in fuzz/src/lib.rs: {name:?}"))
+    });
+    &CHOSEN
 }

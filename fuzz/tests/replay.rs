@@ -1,8 +1,8 @@
 //! Runs every target on stable Rust: on its seeds, on the inputs saved in `corpus/`, and on
 //! mutations of both for a limited time.
 //!
-//! `SECONDS=60 cargo test --release` mutates longer, and `SEED=7` mutates differently. An input
-//! that fails is saved in `artifacts/`.
+//! `SECONDS=60` mutates longer, and `SEED=7` mutates differently. An input that fails is saved in
+//! `artifacts/`.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -135,10 +135,7 @@ exercise!(
 );
 
 #[test]
-fn every_target_is_here_and_has_a_program() {
+fn every_target_is_here() {
     let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
     assert_eq!(EXERCISED, names);
-    for name in names {
-        assert!(folder("fuzz_targets").join(format!("{name}.rs")).is_file(), "fuzz_targets/{name}.rs");
-    }
 }

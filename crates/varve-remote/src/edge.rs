@@ -95,7 +95,6 @@ impl Drop for Runtime {
 }
 
 /// Starts a thread that waits beside a call that blocks.
-#[expect(clippy::disallowed_methods, reason = "the libraries of some targets block")]
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("varve-remote".into()).spawn(work)
 }
