@@ -1,16 +1,22 @@
-//! The archive: a store with its catalog.
+//! The archive: a home of snapshots with their catalog.
 //!
 //! Other folders of this crate add to it: taking snapshots, forgetting them, and changing their
 //! tags. They write the next catalog with `write_catalog`, after everything that it leads to.
 
 pub mod change;
+pub mod home;
+pub mod last_snapshot_record;
+pub mod local_home;
+mod record_layers;
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use varve_block::{BlockName, BlockStore, with_causes};
-use varve_store::{CloseError, OpenStoreError, Permission, Store};
+use varve_store::{CloseError, Permission, Store};
 
+use crate::archive::home::{FollowError, SnapshotHome};
+use crate::archive::local_home::LocalHome;
 use crate::catalog::catalog_root::{Catalog, LiveEntries, SaveCatalogError};
 use crate::catalog::losses::Losses;
 use crate::catalog::removed::TrashedSnapshot;
@@ -22,27 +28,18 @@ use crate::catalog::source_names::{NameTaken, check_name};
 /// The most looks at a log that other processes change all the time.
 const LOOKS_MAX: usize = 16;
 
-/// A store with its catalog.
-pub struct Archive {
-    store: Arc<Store>,
-    /// A block store before this one, which gets the contents of snapshots.
+/// Snapshots at their home, with the catalog. `Archive` alone is one in a store on this machine;
+/// for an `Archive<dyn SnapshotHome>` the kind of home is known only when the program runs.
+pub struct Archive<H: SnapshotHome + ?Sized = LocalHome> {
+    /// A block store before that of the home, which gets the contents of snapshots.
     front: Option<Arc<dyn BlockStore>>,
     catalog: Catalog,
     /// The roots from which the catalog was read.
     roots: Vec<BlockName>,
-    /// True if the store shows a trace of a write-only key, once that was asked.
-    knows_write_only_keys: OnceLock<bool>,
+    home: Box<H>,
 }
 
-/// Why the additions of another process are unknown.
-#[derive(Debug, thiserror::Error)]
-pub enum FollowError {
-    #[error("new data in the log cannot be read")]
-    Log(#[from] OpenStoreError),
-    #[error("{0}")]
-    Catalog(#[from] LoadCatalogError),
-}
-
+/// An archive in a store on this machine.
 impl Archive {
     /// Reads the catalog of a store. If the store is open for writing, an incomplete catalog is an
     /// error. With a write-only key the catalog can only be extended, and shows the snapshots of
@@ -51,13 +48,21 @@ impl Archive {
     /// # Errors
     /// [`LoadCatalogError`].
     pub fn open(store: Store) -> Result<Self, LoadCatalogError> {
-        let catalog = if store.role().allows(Permission::Read) {
-            let catalog = Catalog::load_of(&store, &store)?;
-            if store.is_open_to_write() { catalog.require_all()? } else { catalog }
-        } else {
-            Catalog::unread(&store.newest_catalogs())
-        };
-        Ok(Self::with_catalog(Arc::new(store), catalog))
+        let store = Arc::new(store);
+        let archive = Self::open_through(Arc::clone(&store), store as _)?;
+        if !archive.store().is_open_to_write() {
+            return Ok(archive);
+        }
+        Ok(Self { catalog: archive.catalog.require_all()?, ..archive })
+    }
+
+    /// Reads the catalog of a store through `blocks`, a block store before it.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError`].
+    pub fn open_through(store: Arc<Store>, blocks: Arc<dyn BlockStore>) -> Result<Self, LoadCatalogError> {
+        let roots = store.catalogs();
+        Self::load(LocalHome::new(store, blocks), roots)
     }
 
     /// Opens the same archive once more for reading, with nothing of what this one has read: for a
@@ -66,7 +71,7 @@ impl Archive {
     /// # Errors
     /// [`FollowError`]
     pub fn open_anew(&self) -> Result<Self, FollowError> {
-        Ok(Self::open(self.store.open_anew()?)?)
+        Ok(Self::open(self.store().open_anew()?)?)
     }
 
     /// Calls `work` with this archive. If it fails with a doubt about the log, calls it again with
@@ -79,7 +84,7 @@ impl Archive {
     ) -> Result<T, E> {
         let mut done = work(self);
         // Nobody else changes a store that is open for writing.
-        for _ in 1..if self.store.is_open_to_write() { 0 } else { LOOKS_MAX } {
+        for _ in 1..if self.store().is_open_to_write() { 0 } else { LOOKS_MAX } {
             let Err(before) = &done else { break };
             if !is_doubt(before) {
                 break;
@@ -99,7 +104,57 @@ impl Archive {
     #[must_use]
     pub fn with_catalog(store: Arc<Store>, catalog: Catalog) -> Self {
         let roots = store.catalogs();
-        Self { store, front: None, catalog, roots, knows_write_only_keys: OnceLock::new() }
+        let home = Box::new(LocalHome::new(Arc::clone(&store), store as _));
+        Self { front: None, catalog, roots, home }
+    }
+
+    /// The store of the archive.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        self.home.store()
+    }
+
+    /// The store, as a shared block store for a reader that must own it, such as the reader of an
+    /// image.
+    #[must_use]
+    pub fn blocks(&self) -> Arc<Store> {
+        Arc::clone(self.home.store())
+    }
+
+    /// The recorded losses; none for a key that may not read.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        self.catalog.losses(self.store())
+    }
+}
+
+impl<H: SnapshotHome> Archive<H> {
+    /// Reads the catalog that these roots lead to. Without a root, the catalog is empty.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError`].
+    pub fn load(home: H, roots: Vec<BlockName>) -> Result<Self, LoadCatalogError> {
+        let catalog = home.load_catalog(&roots)?;
+        Ok(Self { front: None, catalog, roots, home: Box::new(home) })
+    }
+
+    /// The same archive, with a kind of home that is known only when the program runs.
+    #[must_use]
+    pub fn of_any_kind(self) -> Archive<dyn SnapshotHome>
+    where
+        H: 'static,
+    {
+        let Self { front, catalog, roots, home } = self;
+        Archive { front, catalog, roots, home }
+    }
+}
+
+/// An archive at any home.
+impl<H: SnapshotHome + ?Sized> Archive<H> {
+    /// The home of the snapshots.
+    #[must_use]
+    pub fn home(&self) -> &H {
+        &self.home
     }
 
     /// Puts the contents of later snapshots through `front`, a block store before this one, such as
@@ -109,34 +164,17 @@ impl Archive {
     }
 
     /// The block store that gets the contents of snapshots.
-    pub(crate) fn contents(&self) -> &dyn BlockStore {
-        self.front.as_deref().unwrap_or(&*self.store)
+    pub(crate) fn contents(&self) -> Arc<dyn BlockStore> {
+        self.front.clone().unwrap_or_else(|| self.home.blocks())
     }
 
-    /// The store of the archive.
-    #[must_use]
-    pub fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// The store, as a shared block store for a reader that must own it, such as the reader of an
-    /// image.
-    #[must_use]
-    pub fn blocks(&self) -> Arc<Store> {
-        Arc::clone(&self.store)
-    }
-
-    /// Closes the store. A store that a reader still shares is only synced, and the next opening
-    /// takes longer.
+    /// Ends the work at the home.
     ///
     /// # Errors
     /// [`CloseError`].
     pub fn close(self) -> Result<(), CloseError> {
         drop(self.front);
-        match Arc::try_unwrap(self.store) {
-            Ok(store) => store.close(),
-            Err(shared) => Ok(shared.sync()?),
-        }
+        self.home.close()
     }
 
     /// All snapshots, in the order in which they were finished.
@@ -145,52 +183,44 @@ impl Archive {
         self.catalog.snapshots()
     }
 
-    /// The recorded losses; none for a key that may not read.
-    #[must_use]
-    pub fn losses(&self) -> Losses {
-        self.catalog.losses(&*self.store)
-    }
-
     /// Reads the additions of another process. Returns whether the list of snapshots has changed. A
     /// store that is open for writing has no other writer, so nothing is read then.
     ///
     /// # Errors
     /// [`FollowError`]; the catalog is then unchanged, and the next call tries again.
     pub fn follow(&mut self) -> Result<bool, FollowError> {
-        self.store.follow()?;
-        let roots = self.store.catalogs();
-        if !self.store.role().allows(Permission::Read) || roots == self.roots {
+        let roots = self.home.newest_roots()?;
+        if !self.home.role().allows(Permission::Read) || roots == self.roots {
             return Ok(false);
         }
-        let catalog = Catalog::load_of(&self.store, &*self.store)?;
+        let catalog = self.home.load_catalog(&roots)?;
         self.roots = roots;
         let is_new = catalog != self.catalog;
         self.catalog = catalog;
         Ok(is_new)
     }
 
-    /// Returns whether a new snapshot may take over the contents of this one without reading them.
-    ///
-    /// It may if this key added it, or a key that can read: such a key could have changed every
-    /// earlier snapshot as well. If an earlier version of this program added it, the key is not
-    /// known. Then it may if the store shows no trace of a write-only key.
+    /// Returns whether a new snapshot may take over the contents of this one without reading them:
+    /// it was added with this key, or with a key that can read.
     #[must_use]
     pub fn believes(&self, snapshot: &Snapshot) -> bool {
-        match snapshot.added_with() {
-            Some(_) => !self.is_of_lesser_key(snapshot),
-            None => {
-                let vault = self.store.vault();
-                !*self.knows_write_only_keys.get_or_init(|| vault.knows_write_only_keys())
-            }
-        }
+        self.home.believes(snapshot)
     }
 
     /// Returns whether the snapshot was added with another key, which cannot read. Such a key
     /// claims any host and name.
     #[must_use]
     pub fn is_of_lesser_key(&self, snapshot: &Snapshot) -> bool {
-        let own = self.store.vault().own_origin();
-        snapshot.added_with().is_some_and(|origin| !origin.can_read() && own.as_ref() != Some(origin))
+        self.home.is_of_lesser_key(snapshot)
+    }
+
+    /// The earlier snapshots of the series of a request, without those that a lesser key added in
+    /// its name.
+    #[must_use]
+    pub fn earlier(&self, request: &SnapshotRequest) -> Vec<&Snapshot> {
+        let of_series = |snapshot: &&Snapshot| snapshot.is_of_series(&request.host, &request.name);
+        let of_series = self.snapshots().iter().filter(of_series);
+        of_series.filter(|snapshot| !self.is_of_lesser_key(snapshot)).collect()
     }
 
     /// Checks that the name of a request is free for it: it is unused on its host, or its newest
@@ -245,6 +275,6 @@ impl Archive {
     /// Writes the next catalog: all roots that write-only keys have added are part of it. It is
     /// durable on return.
     pub(crate) fn write_catalog(&mut self, next: Catalog) -> Result<BlockName, SaveCatalogError> {
-        self.catalog.write_next(&self.store, next)
+        self.home.write_catalog(&mut self.catalog, next)
     }
 }

@@ -10,8 +10,8 @@
 //! Invariant: a snapshot is in the catalog only once everything that it leads to is durable. The
 //! root of the catalog is written last.
 //!
-//! Read first: `archive.rs` (a store with its catalog) and `taking/take.rs` (archiving a source,
-//! from content to catalog).
+//! Read first: `archive/home.rs` (the operations of a home of snapshots), `archive.rs` (a home with
+//! its catalog) and `taking/take.rs` (archiving a source, from content to catalog).
 //!
 //! The module [`venti_arenas`] has the names for the arenas of Venti as a source. The module
 //! [`retention`] decides which snapshots a policy keeps. The names at the root are for all kinds of
@@ -32,13 +32,15 @@ mod space;
 mod taking;
 pub mod venti_arenas;
 
+pub use archive::Archive;
 pub use archive::change::ChangeError;
-pub use archive::{Archive, FollowError};
+pub use archive::home::{ContentForm, FollowError, HomeError, SnapshotHome};
+pub use archive::local_home::LocalHome;
 pub use browsing::collected::{CollectedError, lacks_block};
 pub use browsing::name_index::{
     FoundPaths, IndexedPath, NameIndex, NamesUpdate, OpenedSnapshot, UpdateNamesError,
 };
-pub use browsing::snapshot_list::{FilteredSnapshots, SnapshotList, StoreSnapshots};
+pub use browsing::snapshot_list::{FilteredSnapshots, SnapshotList};
 pub use catalog::catalog_root::{Catalog, LiveEntries, SaveCatalogError};
 pub use catalog::hold::{Hold, HoldLabelError};
 pub use catalog::left_out_record::LeftOutRecord;
@@ -60,7 +62,7 @@ pub use checking::repair::{
 };
 pub use checking::verify::{
     ArchiveHarm, Harm, Verified, VerifiedArchive, VerifyArchiveError, VerifyError, harm_of, verify,
-    verify_archive,
+    verify_archive, verify_blocks,
 };
 pub use forgetting::expiry::{ExpireTrashError, ExpiryPlan};
 pub use forgetting::forget::{ForgetError, ForgetPlan};
@@ -79,5 +81,4 @@ pub use reclaiming::snapshot_walk::MarkReport;
 pub use space::places::PlaceDensity;
 pub use space::space_needs::{NameNeeds, SnapshotNeeds, SpaceNeeds, SpaceNeedsError};
 pub use taking::copy::{CopySnapshotError, SnapshotCopier};
-pub use taking::remote_archive::RemoteArchive;
 pub use taking::take::{TakeError, TakenSnapshot};

@@ -2,7 +2,4 @@
 
 pub mod archived;
 pub mod copy;
-pub mod last_snapshot_record;
-mod record_layers;
-pub mod remote_archive;
 pub mod take;

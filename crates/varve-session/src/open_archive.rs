@@ -1,57 +1,21 @@
 //! Read access to a store, a replica, or blocks at a Venti server.
 
-use std::error::Error;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use varve_archive::{CollectedError, RemoteArchive, Snapshot, SnapshotList, StoreSnapshots, lacks_block};
-use varve_block::{BlockStore, with_causes};
+use varve_archive::{Archive, CollectedError, Snapshot, SnapshotHome, SnapshotList, lacks_block};
+use varve_block::with_causes;
 use varve_remote::VentiStore;
 use varve_replica::HealingStore;
 use varve_store::{HeldLease, LeasedSnapshots, Store};
 use varve_venti::Address;
-use varve_world::{Clock, RealClock, Workers, World};
+use varve_world::Workers;
 
 use crate::hinted::Hinted;
 use crate::leased_snapshots::{LeaseScope, LeaseTaker, LeasedSnapshotList};
-use crate::roots_file::RootsFile;
 use crate::session::CommandSession;
 use crate::store_location::StoreLocation;
-
-/// The snapshots at a Venti server, and the local file that names its newest catalog.
-pub struct VentiSnapshots {
-    elsewhere: RemoteArchive,
-    roots: RootsFile,
-}
-
-impl VentiSnapshots {
-    /// Reads the newest catalog that `roots` names.
-    pub fn open(roots: RootsFile, blocks: Arc<dyn BlockStore>) -> Result<Self> {
-        let elsewhere = roots.open(blocks)?;
-        Ok(Self { elsewhere, roots })
-    }
-
-    /// Returns the snapshots of that catalog.
-    pub fn elsewhere(&self) -> &RemoteArchive {
-        &self.elsewhere
-    }
-}
-
-impl SnapshotList for VentiSnapshots {
-    fn snapshots(&self) -> &[Snapshot] {
-        self.elsewhere.snapshots()
-    }
-
-    fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>> {
-        let newest = self.roots.newest()?;
-        Ok(self.elsewhere.follow(newest)?)
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(RealClock)
-    }
-}
+use crate::venti_home::VentiHome;
 
 /// Snapshots, and the blocks of which they are made.
 pub struct OpenArchive {
@@ -122,9 +86,9 @@ impl OpenArchive {
         }
     }
 
-    fn newest_list(&self, store: &Arc<Store>) -> Result<StoreSnapshots> {
+    fn newest_list(&self, store: &Arc<Store>) -> Result<Archive> {
         store.follow()?;
-        Ok(StoreSnapshots::open(Arc::clone(store), Arc::clone(&self.blocks) as _)?)
+        Ok(Archive::open_through(Arc::clone(store), Arc::clone(&self.blocks) as _)?)
     }
 
     /// Returns the workers of the store.
@@ -141,13 +105,12 @@ impl CommandSession {
     /// When the store or its catalog does not open.
     pub fn reading(&self) -> Result<OpenArchive> {
         if let StoreLocation::Venti(address) = self.home()? {
-            let workers = World::real(Path::new("")).workers;
-            let (found, blocks) = self.venti_snapshots(&address)?;
+            let (archive, blocks) = self.venti_snapshots(&address)?;
             let blocks = Arc::new(HealingStore::new(blocks, Box::new(Vec::new)));
             return Ok(OpenArchive {
-                list: Box::new(found),
                 blocks,
-                workers,
+                workers: Arc::clone(&archive.home().world().workers),
+                list: Box::new(archive),
                 leases: LeaseTaker::new(None),
                 store: None,
             });
@@ -166,10 +129,21 @@ impl CommandSession {
     ///
     /// # Errors
     /// When the server cannot be reached, or its catalog cannot be read.
-    pub fn venti_snapshots(&self, address: &Address) -> Result<(VentiSnapshots, Arc<VentiStore>)> {
+    pub fn venti_snapshots(&self, address: &Address) -> Result<(Archive<VentiHome>, Arc<VentiStore>)> {
         let blocks = self.venti(address)?;
-        let found = VentiSnapshots::open(self.roots(address)?, Arc::clone(&blocks) as _)?;
-        Ok((found, blocks))
+        let archive = VentiHome::open(self.roots(address)?, Arc::clone(&blocks) as _)?;
+        Ok((archive, blocks))
+    }
+
+    /// Opens the home of the snapshots for new ones: a store on this machine, or a Venti server.
+    ///
+    /// # Errors
+    /// When the home or its catalog does not open, or another writer has held it for longer than
+    /// the session waits.
+    pub fn write_home(&self) -> Result<Archive<dyn SnapshotHome>> {
+        let StoreLocation::Venti(address) = self.home()? else { return Ok(self.write()?.of_any_kind()) };
+        let roots = self.until_free(|| true, || self.roots(&address)?.lock())?;
+        Ok(VentiHome::open(roots, self.venti(&address)?)?.of_any_kind())
     }
 }
 
@@ -177,11 +151,11 @@ impl CommandSession {
 mod tests {
     use std::time::Duration;
 
-    use varve_archive::{Archive, SnapshotRequest};
+    use varve_archive::SnapshotRequest;
     use varve_content::Progress;
     use varve_content::folder::StreamOwner;
     use varve_store::{Encryption, PassphraseCost, StoreConfig, held_leases};
-    use varve_world::Timestamp;
+    use varve_world::{Timestamp, World};
 
     use super::*;
     use crate::recorded::Recorded;

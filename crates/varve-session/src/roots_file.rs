@@ -5,15 +5,13 @@
 //! removed, so the file also records the earlier roots.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::RemoteArchive;
-use varve_block::{BlockStore, Score};
+use varve_block::Score;
 use varve_venti::{Address, SCORE_BYTES};
-use varve_world::{Clock, LockedFile, RealClock, Timestamp, World, sync_open_folder};
+use varve_world::{Clock, LockedFile, RealClock, Timestamp, sync_open_folder};
 
 use crate::failure::InUse;
 use crate::user_folders;
@@ -26,30 +24,26 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The roots file of one server.
 pub struct RootsFile {
     path: PathBuf,
-}
-
-/// A roots file under an exclusive lock.
-pub struct LockedRootsFile {
-    path: PathBuf,
-    file: LockedFile,
+    /// The open file under an exclusive lock, if this process may add roots.
+    locked: Option<LockedFile>,
 }
 
 impl RootsFile {
     /// Returns the named file, or else this machine's file for the server.
     pub(crate) fn of(named: Option<PathBuf>, address: &Address) -> Result<Self> {
         if let Some(path) = named {
-            return Ok(Self { path });
+            return Ok(Self::at(path));
         }
         let folder = Self::folder().context(
             "the file for the catalog's roots is unknown: name it with --roots, or in VARVE_ROOTS",
         )?;
         let name = address.to_string().replace('/', "%");
-        Ok(Self { path: folder.join(name) })
+        Ok(Self::at(folder.join(name)))
     }
 
     /// Returns the file at `path`.
     pub(crate) fn at(path: PathBuf) -> Self {
-        Self { path }
+        Self { path, locked: None }
     }
 
     /// Returns the folder in which this machine keeps one file for each server.
@@ -57,23 +51,25 @@ impl RootsFile {
         user_folders::state().map(|folder| folder.join("roots"))
     }
 
-    /// Reads the newest root, if there is one.
-    pub(crate) fn newest(&self) -> Result<Option<Score>> {
-        match File::open(&self.path) {
-            Ok(file) => newest(&file, &self.path),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", self.path.display())),
-        }
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// Opens the snapshots of the newest root.
-    pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<RemoteArchive> {
-        open(self.newest()?, &self.path, blocks)
+    /// Reads the newest root, if there is one.
+    pub(crate) fn newest(&self) -> Result<Option<Score>> {
+        let context = || format!("cannot read {}", self.path.display());
+        let file = match File::open(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.with_context(context)?,
+        };
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text).with_context(context)?;
+        Ok(last_root(&text))
     }
 
     /// Locks the file. Of two writers without a lock, the later root would hide the snapshots of
     /// the earlier one.
-    pub fn lock(self) -> Result<LockedRootsFile> {
+    pub(crate) fn lock(self) -> Result<Self> {
         let context = || format!("cannot write {}", self.path.display());
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder).with_context(context)?;
@@ -83,22 +79,16 @@ impl RootsFile {
         let Some(file) = LockedFile::try_lock(file).with_context(context)? else {
             bail!(InUse(format!("{} is in use: another snapshot is being taken there", self.path.display())));
         };
-        Ok(LockedRootsFile { path: self.path, file })
-    }
-}
-
-impl LockedRootsFile {
-    /// Opens the snapshots of the newest root.
-    pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<RemoteArchive> {
-        open(newest(&self.file, &self.path)?, &self.path, blocks)
+        Ok(Self { locked: Some(file), ..self })
     }
 
-    /// Adds a root. It is durable when this returns.
-    pub fn add(&mut self, root: Score) -> Result<()> {
+    /// Adds a root to a locked file. It is durable when this returns.
+    pub(crate) fn add(&self, root: Score) -> Result<()> {
         // The leading line break ends a torn line that a crash may have left.
         let line = format!("\n{LABEL}{root} {}\n", rfc3339(RealClock.now()));
-        let noted = (&*self.file).write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let noted = self.locked.as_deref().ok_or_else(|| io::ErrorKind::PermissionDenied.into());
+        let noted = noted.and_then(|mut file| file.write_all(line.as_bytes()).and_then(|()| file.sync_all()));
         let noted =
             noted.and_then(|()| folder.map_or(Ok(()), |folder| sync_open_folder(&File::open(folder)?)));
         noted.with_context(|| {
@@ -111,22 +101,6 @@ impl LockedRootsFile {
 fn rfc3339(time: Timestamp) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(time.0))
         .map_or_else(|_| time.0.to_string(), |time| time.to_string())
-}
-
-fn open(root: Option<Score>, path: &Path, blocks: Arc<dyn BlockStore>) -> Result<RemoteArchive> {
-    RemoteArchive::open(blocks, World::real(Path::new("")), root).with_context(|| {
-        format!(
-            "the newest catalog of this server is recorded in {}: if the server was set up anew, move that file away; if the snapshots are at another server, name its file with --roots",
-            path.display()
-        )
-    })
-}
-
-fn newest(file: &File, path: &Path) -> Result<Option<Score>> {
-    let mut text = String::new();
-    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
-    read.with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(last_root(&text))
 }
 
 /// Returns the root of the last complete line.

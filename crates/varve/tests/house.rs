@@ -54,7 +54,7 @@ const FLOORS: [(&str, u32); 31] = [
 /// The files with layouts of hints. A reader of the format may delete hints, so
 /// `docs/internals/format.md` does not have their bytes.
 const HINTS: [&str; 17] = [
-    "varve-archive/src/taking/last_snapshot_record.rs",
+    "varve-archive/src/archive/last_snapshot_record.rs",
     "varve-edition/src/cache_record.rs",
     "varve-index/src/checkpoint.rs",
     "varve-index/src/disk/page.rs",

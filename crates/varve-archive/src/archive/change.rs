@@ -3,6 +3,7 @@
 use varve_store::{NotPermitted, Permission};
 
 use super::Archive;
+use crate::archive::home::SnapshotHome;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
@@ -23,7 +24,7 @@ pub enum ChangeError {
 }
 
 /// The selected snapshots that the changes alter, with the changes applied.
-pub(crate) fn changed(
+fn changed(
     snapshots: &[Snapshot],
     ids: &[SnapshotId],
     changes: &TagChanges,
@@ -40,7 +41,7 @@ pub(crate) fn changed(
     Ok(changed)
 }
 
-impl Archive {
+impl<H: SnapshotHome + ?Sized> Archive<H> {
     /// Changes the tags and comments of these snapshots, and returns the ones that have changed.
     /// The change is durable on return. The previous catalogs stay in the log.
     ///
@@ -48,7 +49,7 @@ impl Archive {
     /// [`ChangeError`]; nothing is changed then.
     pub fn change(&mut self, ids: &[SnapshotId], changes: &TagChanges) -> Result<Vec<Snapshot>, ChangeError> {
         // A policy of retention may depend on tags.
-        self.store.role().require(Permission::Destroy)?;
+        self.home.role().require(Permission::Destroy)?;
         let changed = changed(self.snapshots(), ids, changes)?;
         if !changed.is_empty() {
             self.write_catalog(self.catalog.with(|known| known.change(&changed)))?;

@@ -3,13 +3,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use varve_block::{BlockName, BlockStore};
-use varve_store::Store;
 use varve_world::Clock;
 
 use crate::archive::Archive;
-use crate::catalog::catalog_root::Catalog;
-use crate::catalog::root_record::LoadCatalogError;
+use crate::archive::home::SnapshotHome;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_filter::SnapshotFilter;
 use crate::catalog::snapshot_id::SnapshotId;
@@ -61,17 +58,17 @@ impl<L: SnapshotList + ?Sized> SnapshotList for Box<L> {
     }
 }
 
-impl SnapshotList for Archive {
+impl<H: SnapshotHome + ?Sized> SnapshotList for Archive<H> {
     fn snapshots(&self) -> &[Snapshot] {
-        Archive::snapshots(self)
+        Self::snapshots(self)
     }
 
     fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>> {
-        Ok(Archive::follow(self)?)
+        Ok(Self::follow(self)?)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.store().world().clock)
+        Arc::clone(&self.home().world().clock)
     }
 }
 
@@ -116,46 +113,5 @@ impl<L: SnapshotList> SnapshotList for FilteredSnapshots<L> {
 
     fn note_use(&mut self, id: &SnapshotId) -> Arc<()> {
         self.list.note_use(id)
-    }
-}
-
-/// The snapshots of a store, with its catalogs read through a given block store.
-pub struct StoreSnapshots {
-    store: Arc<Store>,
-    blocks: Arc<dyn BlockStore>,
-    catalog: Catalog,
-    roots: Vec<BlockName>,
-}
-
-impl StoreSnapshots {
-    /// Reads the catalogs of a store through `blocks`.
-    ///
-    /// # Errors
-    /// [`LoadCatalogError`]
-    pub fn open(store: Arc<Store>, blocks: Arc<dyn BlockStore>) -> Result<Self, LoadCatalogError> {
-        let roots = store.catalogs();
-        let catalog = Catalog::load_of(&store, &*blocks)?;
-        Ok(Self { store, blocks, catalog, roots })
-    }
-}
-
-impl SnapshotList for StoreSnapshots {
-    fn snapshots(&self) -> &[Snapshot] {
-        self.catalog.snapshots()
-    }
-
-    fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>> {
-        self.store.follow()?;
-        let roots = self.store.catalogs();
-        if roots == self.roots {
-            return Ok(false);
-        }
-        self.catalog = Catalog::load_of(&self.store, &*self.blocks)?;
-        self.roots = roots;
-        Ok(true)
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.store.world().clock)
     }
 }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -82,6 +83,9 @@ pub enum SaveCatalogError {
     /// Programs of before would lose a part of the new catalog, so it needs a new arena.
     #[error("the arena that the catalog needs could not be begun")]
     Version(#[source] ReplaceError),
+    /// The catalog was written, but its root could not be noted for readers.
+    #[error("{0}")]
+    Root(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl Catalog {
@@ -427,19 +431,6 @@ impl Catalog {
         next
     }
 
-    /// Replaces the snapshots that have the same ids as those in `changed`. They may lead to no new
-    /// blocks. The previous catalogs stay in the log. Returns the new root.
-    ///
-    /// # Errors
-    /// [`SaveCatalogError`]; the catalog is then unchanged.
-    pub(crate) fn change(
-        &mut self,
-        blocks: &dyn BlockStore,
-        changed: &[Snapshot],
-    ) -> Result<BlockName, SaveCatalogError> {
-        self.replace(blocks, self.with(|known| known.change(changed)))
-    }
-
     /// Collects the snapshots that are still readable in these catalogs. `roots` are newest first.
     /// The result holds the whole of the newest intact catalog, and the readable snapshots of the
     /// younger, damaged ones. Only a final root is complete by itself, because its writer could
@@ -516,7 +507,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`SaveCatalogError`]; the catalog is then unchanged.
-    pub(crate) fn replace(
+    pub fn replace(
         &mut self,
         blocks: &dyn BlockStore,
         mut next: Self,

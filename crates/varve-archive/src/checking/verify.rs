@@ -21,7 +21,8 @@ use varve_world::{Timestamp, both};
 pub use self::archive::{ArchiveHarm, VerifiedArchive, VerifyArchiveError, verify_archive};
 use self::arenas::check_arenas;
 use self::tree::{LeafCheck, TreeCheck};
-use crate::archive::{Archive, FollowError};
+use crate::archive::Archive;
+use crate::archive::home::FollowError;
 use crate::catalog::losses::{Losses, LostBlock};
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_id::SnapshotId;
@@ -375,8 +376,12 @@ fn walk_without(
     walk_all(LeafCheck::AskedFor(store, progress), blocks, snapshots, lost, progress)
 }
 
-/// Finds the harm to snapshots in a block store without a log. Leaves are looked up, or read.
-pub(crate) fn verify_blocks(
+/// Finds the harm to snapshots in a block store without a log. Leaves are looked up, or, with
+/// `reads`, read, which compares them with their scores.
+///
+/// # Errors
+/// [`VerifyError`] if the block store does not answer.
+pub fn verify_blocks(
     blocks: &dyn BlockStore,
     snapshots: &[Snapshot],
     reads: bool,

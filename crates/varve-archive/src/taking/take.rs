@@ -13,17 +13,15 @@ use varve_content::folder::{
 };
 use varve_content::image::{ArchiveImageError, ImageSource, archive_image};
 use varve_content::vac::ArchivedVac;
-use varve_log::{AppendError, OpenLogError};
-use varve_store::Permission;
 use varve_world::Timestamp;
 
 use crate::archive::Archive;
+use crate::archive::home::{HomeError, SnapshotHome};
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::snapshot::{Growth, Snapshot};
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::catalog::snapshot_request::SnapshotRequest;
 use crate::taking::archived::ArchivedSource;
-use crate::taking::last_snapshot_record::LastSnapshotRecord;
 
 /// A snapshot that was taken, and is durable.
 #[derive(Debug, Clone)]
@@ -46,28 +44,27 @@ pub enum TakeError {
     Image(#[from] ArchiveImageError),
     #[error("{0}")]
     Folder(#[from] ArchiveFolderError),
-    /// The log did not accept the last of the data.
+    /// The home did not accept the last of the data.
     #[error("the snapshot could not be stored")]
-    WriteOut(#[source] AppendError),
+    WriteOut(#[source] HomeError),
     /// The catalog could not be written.
     #[error("{0}")]
     Catalog(#[from] SaveCatalogError),
     /// The size of the store could not be determined.
     #[error("{0}")]
-    Stats(#[from] OpenLogError),
+    Stats(#[source] HomeError),
     /// There were no random bytes for an id.
     #[error("the system provides no random bytes")]
     Random(#[source] std::io::Error),
 }
 
-/// The state of the store before a snapshot was begun.
-pub(crate) struct StoreBefore {
+/// The state of the home before a snapshot was begun.
+pub(crate) struct HomeBefore {
     at: Timestamp,
-    log_bytes: u64,
-    new_bytes: u64,
+    growth: Option<Growth>,
 }
 
-impl Archive {
+impl<H: SnapshotHome + ?Sized> Archive<H> {
     /// Takes a snapshot of a disk image, in blocks of `block_bytes`. It is durable on return.
     ///
     /// # Errors
@@ -80,12 +77,11 @@ impl Archive {
         progress: &Progress,
     ) -> Result<TakenSnapshot, TakeError> {
         let begun = self.begin()?;
-        let workers = self.store().world().workers.clone();
-        self.store().expect_reads_in_pieces(request.read_in_pieces);
-        let newest = self.catalog().newest_image_like(&request).copied();
-        let replaced = newest.as_ref().filter(|_| self.store().config().deltas);
-        let image =
-            archive_image(self.contents(), workers.as_ref(), source, block_bytes, replaced, progress)?;
+        self.home().expect_reads_in_pieces(request.read_in_pieces);
+        let replaced = self.catalog().newest_image_like(&request);
+        let replaced = replaced.filter(|_| self.home().content_form().makes_deltas);
+        let workers = self.home().world().workers.as_ref();
+        let image = archive_image(&*self.contents(), workers, source, block_bytes, replaced, progress)?;
         self.finish(begun, image.into(), request)
     }
 
@@ -105,33 +101,27 @@ impl Archive {
         let begun = self.begin()?;
         let previous = self.catalog().newest_folder(&request, |snapshot| self.believes(snapshot)).cloned();
         let remembered = [b"last night\0", request.name.as_bytes(), b"\0", &request.source].concat();
-        let last_record = if self.store().role().allows(Permission::Read) {
-            None
-        } else {
-            Some(
-                LastSnapshotRecord::load(self.store(), &remembered, !options.reread)
-                    .map_err(TakeError::Random)?,
-            )
-        };
+        let record = self.home().last_record(&remembered, !options.reread).map_err(TakeError::Random)?;
+        let form = self.home().content_form();
         let options = FolderOptions {
             began_at: begun.at,
-            lost: self.store().lost_blocks(),
-            disk_block_bytes: self.store().config().block_bytes,
+            lost: self.home().lost_blocks(),
+            cutting: form.cutting,
+            disk_block_bytes: form.disk_block_bytes,
             disk_reads: request.expected_reads(),
-            makes_deltas: self.store().config().deltas,
+            makes_deltas: form.makes_deltas,
             ..options
         };
         let before = EarlierSnapshots {
             root: previous.as_ref(),
-            remembered: last_record.as_ref().map(|record| record as _),
+            remembered: record.as_ref().map(|record| record as _),
         };
-        let workers = self.store().world().workers.clone();
-        self.store().expect_reads_in_pieces(false);
-        let folder =
-            archive_folder_after(self.contents(), workers.as_ref(), source, &before, &options, watch)?;
+        self.home().expect_reads_in_pieces(false);
+        let workers = self.home().world().workers.as_ref();
+        let folder = archive_folder_after(&*self.contents(), workers, source, &before, &options, watch)?;
         let taken = self.finish(begun, folder.into(), request)?;
         // The record is saved last, because everything that it leads to must exist.
-        if let Some(Err(error)) = last_record.map(|record| record.save(self.store(), &remembered)) {
+        if let Some(Err(error)) = record.map(|record| record.save()) {
             tracing::warn!(%error, "the list of files could not be saved; the next snapshot reads every file again");
         }
         Ok(taken)
@@ -149,9 +139,9 @@ impl Archive {
         watch: Watch<'_>,
     ) -> Result<TakenSnapshot, TakeError> {
         let begun = self.begin()?;
-        self.store().expect_reads_in_pieces(false);
-        let workers = self.store().world().workers.clone();
-        let folder = archive_described(self.store(), workers.as_ref(), tree, watch)?;
+        self.home().expect_reads_in_pieces(false);
+        let workers = self.home().world().workers.as_ref();
+        let folder = archive_described(&*self.contents(), workers, tree, watch)?;
         self.finish(begun, folder.into(), request)
     }
 
@@ -168,9 +158,9 @@ impl Archive {
         progress: &Progress,
     ) -> Result<TakenSnapshot, TakeError> {
         let begun = self.begin()?;
-        self.store().expect_reads_in_pieces(false);
-        let cutting = FolderOptions::default().cutting;
-        let folder = archive_stream(self.contents(), stream, &request.name, owner, cutting, progress)?;
+        self.home().expect_reads_in_pieces(false);
+        let cutting = self.home().content_form().cutting;
+        let folder = archive_stream(&*self.contents(), stream, &request.name, owner, cutting, progress)?;
         self.finish(begun, folder.into(), request)
     }
 
@@ -179,43 +169,40 @@ impl Archive {
     /// # Errors
     /// [`TakeError::Random`].
     pub fn draw_id(&self) -> Result<SnapshotId, TakeError> {
-        SnapshotId::draw(&*self.store().world().random).map_err(TakeError::Random)
+        SnapshotId::draw(&*self.home().world().random).map_err(TakeError::Random)
     }
 
-    pub(crate) fn begin(&self) -> Result<StoreBefore, TakeError> {
-        let log_bytes = self.store().stats()?.log_bytes;
-        let (_, new_bytes) = self.store().session_growth();
-        Ok(StoreBefore { at: self.store().world().clock.now(), log_bytes, new_bytes })
+    pub(crate) fn begin(&self) -> Result<HomeBefore, TakeError> {
+        let growth = self.home().growth().map_err(TakeError::Stats)?;
+        Ok(HomeBefore { at: self.home().world().clock.now(), growth })
     }
 
     /// Adds the snapshot to the catalog, which first makes everything durable.
     fn finish(
         &mut self,
-        begun: StoreBefore,
+        begun: HomeBefore,
         archived: ArchivedSource,
         request: SnapshotRequest,
     ) -> Result<TakenSnapshot, TakeError> {
         let (changed_meanwhile, vac, counts) = (archived.changed_meanwhile, archived.vac, archived.counts);
         let left_out = archived.left_out.clone();
         let snapshot = archived
-            .into_snapshot(request, begun.at, &*self.store().world().random)
+            .into_snapshot(request, begun.at, &*self.home().world().random)
             .map_err(TakeError::Random)?;
         Ok(TakenSnapshot { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac, left_out, counts })
     }
 
-    /// Adds a snapshot to the catalog, with the number of bytes that it added to the store.
-    pub(crate) fn enter(&mut self, begun: StoreBefore, snapshot: Snapshot) -> Result<Snapshot, TakeError> {
-        self.store().write_out().map_err(TakeError::WriteOut)?;
-        let elapsed = self.store().world().clock.now().0.saturating_sub(begun.at.0);
-        let snapshot = Snapshot {
-            growth: Some(Growth {
-                new_bytes: self.store().session_growth().1 - begun.new_bytes,
-                stored_bytes: self.store().stats()?.log_bytes.saturating_sub(begun.log_bytes),
-            }),
-            elapsed: u64::try_from(elapsed).unwrap_or(0),
-            ..snapshot
-        };
-        let snapshot = self.catalog().with_own_origin(self.store(), snapshot);
+    /// Adds a snapshot to the catalog, with the number of bytes that it added to the home.
+    pub(crate) fn enter(&mut self, begun: HomeBefore, snapshot: Snapshot) -> Result<Snapshot, TakeError> {
+        self.home().write_out().map_err(TakeError::WriteOut)?;
+        let elapsed = self.home().world().clock.now().0.saturating_sub(begun.at.0);
+        let now = self.home().growth().map_err(TakeError::Stats)?;
+        let growth = begun.growth.zip(now).map(|(before, now)| Growth {
+            new_bytes: now.new_bytes.saturating_sub(before.new_bytes),
+            stored_bytes: now.stored_bytes.saturating_sub(before.stored_bytes),
+        });
+        let snapshot = Snapshot { growth, elapsed: u64::try_from(elapsed).unwrap_or(0), ..snapshot };
+        let snapshot = self.home().with_own_origin(self.catalog(), snapshot);
         self.write_catalog(self.catalog().bring_back(snapshot.clone()))?;
         Ok(snapshot)
     }

@@ -1,7 +1,6 @@
 //! Taking snapshots, of sources here and from other archives.
 
 pub mod copy;
-mod destination;
 pub mod import;
 mod import_check;
 mod import_images;

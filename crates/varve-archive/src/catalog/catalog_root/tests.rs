@@ -40,7 +40,8 @@ fn snapshots_change_and_the_catalog_before_stays() {
     let old = catalog.clone();
     let changed = Snapshot { tags: vec!["keep=always".into()], ..catalog.snapshots()[1].clone() };
     let unknown = Snapshot { id: crate::catalog::snapshot_id::SnapshotId([77; 16]), ..changed.clone() };
-    let root = catalog.change(&store, &[changed.clone(), unknown]).unwrap();
+    let next = catalog.with(|known| known.change(&[changed.clone(), unknown]));
+    let root = catalog.replace(&store, next).unwrap();
     let expected = [old.snapshots()[0].clone(), changed, old.snapshots()[2].clone()];
     assert_eq!(catalog.snapshots(), expected);
     assert_eq!(Catalog::load(&store, Some(root)).unwrap(), catalog);

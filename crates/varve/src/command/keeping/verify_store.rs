@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{Harm, Verified, verify};
+use varve_archive::{Harm, Verified, verify, verify_blocks};
 use varve_block::with_causes;
 use varve_session::{StoreLocation, UsageError};
 use varve_store::{FormatPage, Permission};
@@ -76,13 +76,13 @@ fn venti(invocation: &Invocation, args: &VerifyArgs, address: &Address) -> Resul
             "--share and --since are for stores, which record when data was read: use --data to read every byte".into()
         ));
     }
-    let (found, _) = invocation.session.venti_snapshots(address)?;
+    let (archive, blocks) = invocation.session.venti_snapshots(address)?;
     let progress = cancellable_progress()?;
     let shown = ShownProgress::start("verifying", &progress, invocation.quiet);
-    let harm = found.elsewhere().verify(args.data, &progress)?;
+    let harm = verify_blocks(&*blocks, archive.snapshots(), args.data, &progress)?;
     let checked_bytes = progress.snapshot().bytes_done;
     drop(shown);
-    let snapshot_count = found.elsewhere().snapshots().len();
+    let snapshot_count = archive.snapshots().len();
     if invocation.json {
         let harm: Vec<_> = harm.iter().map(harm_as_json).collect();
         say::record(

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use varve_archive::{Archive, FilteredSnapshots, SnapshotFilter, SnapshotList, StoreSnapshots};
+use varve_archive::{Archive, FilteredSnapshots, SnapshotFilter, SnapshotList};
 use varve_block::{BlockStore, with_causes};
 use varve_content::image::CachedBlocks;
 use varve_serve::days::Days;
@@ -121,7 +121,7 @@ pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> 
     let is_written = store.is_open_to_write();
     let blocks = invocation.session.healing(&archive);
     drop(archive);
-    let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
+    let list = || Ok(Box::new(Archive::open_through(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
     let listed = ServedSnapshots {
         session: &invocation.session,
         world: Some(store.world().clone()),

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-use varve_archive::Snapshot;
+use serde_json::json;
+use varve_archive::{Snapshot, SnapshotHome};
+use varve_block::BlockName;
 
 use crate::command::looking::snapshot_list;
-use crate::{moment, show};
+use crate::invocation::Invocation;
+use crate::{moment, say, show};
 
 /// Warns that volumes of a disk are shown in their state before their newest changes.
 pub fn warn_of_fast_commits(path: &Path, volumes: &[String]) {
@@ -47,6 +50,16 @@ pub fn warn_if_hidden(snapshots: &[Snapshot], taken: &Snapshot) {
         moment::show(newest.time),
         snapshot_list::short_id(taken)
     );
+}
+
+/// Prints the newest root of the catalog, if the home itself has no place for it.
+pub fn say_root(invocation: &Invocation, home: &dyn SnapshotHome) {
+    let Some(BlockName { score, .. }) = home.root_to_keep() else { return };
+    if invocation.json {
+        say::record("catalog_root", json!({ "root": format!("catalog:{score}") }));
+    } else if !invocation.quiet {
+        say!("catalog:{score}");
+    }
 }
 
 /// Formats the growth of the store by a snapshot, with a leading comma; empty if the growth is

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::{LeftOutRecord, SnapshotRequest, TakeError, TakenSnapshot};
+use varve_archive::{Archive, LeftOutRecord, SnapshotHome, SnapshotRequest, TakeError, TakenSnapshot};
 use varve_block::with_causes;
 use varve_content::folder::{ArchiveFolderError, FolderOptions, StreamOwner, Watch, only_this_file};
 use varve_content::image::{ImageSource, mounted_for_writing, open_to_read};
@@ -27,11 +27,11 @@ use varve_tree::VacShape;
 use varve_world::{Clock, RealClock};
 
 use self::source_selection::SourceSelection;
-use super::destination::SnapshotDestination;
 use super::program_output;
-use super::report::{as_line, warn_if_hidden, warn_of_fast_commits};
+use super::report::{as_line, say_root, warn_if_hidden, warn_of_fast_commits};
 use super::snapshot_names::{self, PlannedSnapshot};
 use super::source_form::{self, ChosenForm, SourceForm};
+use super::trace_file;
 use crate::arguments::{AsChoice, TakeSnapshotArgs};
 use crate::command::looking::left_out::say_left_out;
 use crate::command::looking::snapshot_list;
@@ -53,22 +53,23 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
     if args.what_goes_in.dry_run {
         return dry_run::run(invocation, args, planned, &what_goes_in);
     }
-    let mut taker = SnapshotDestination::open(invocation)?;
-    snapshot_names::settle(invocation, args, &mut planned, taker.snapshots())?;
+    let mut archive = invocation.session.write_home()?;
+    snapshot_names::settle(invocation, args, &mut planned, archive.snapshots())?;
     for (source, plan) in args.sources.iter().zip(&planned) {
-        taker.check_name(&plan.request).map_err(|error| snapshot_names::taken(source, error))?;
+        archive.check_name(&plan.request).map_err(|error| snapshot_names::taken(source, error))?;
     }
-    let recording = args.trace.as_ref().map(|file| taker.record(file)).transpose()?;
+    let recording =
+        args.trace.as_ref().map(|file| trace_file::record(invocation, &mut archive, file)).transpose()?;
     let mut outcome = CommandOutcome::Done;
     for (place, (source, PlannedSnapshot { request, .. })) in args.sources.iter().zip(planned).enumerate() {
         let selected = what_goes_in.options(args, place)?;
         let progress = cancellable_progress()?;
         let not_archived = || format!("{} was not archived", source.display());
         let read_at = args.read_from.as_deref().unwrap_or(source);
-        let chosen = source_form::choose(args, read_at, &request, &taker.earlier(&request))
+        let chosen = source_form::choose(args, read_at, &request, &archive.earlier(&request))
             .with_context(not_archived)?;
         if chosen.form == SourceForm::Folder && !args.allow_empty {
-            emptied_source::refuse(read_at, &taker.earlier(&request)).with_context(not_archived)?;
+            emptied_source::refuse(read_at, &archive.earlier(&request)).with_context(not_archived)?;
         }
         let shown = ShownProgress::start(&request.name, &progress, invocation.quiet || invocation.json);
         if let Some(recording) = &recording {
@@ -82,7 +83,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
             progress: &progress,
             shown: &shown,
         };
-        let (taken, fast_commits) = take(&mut taker, invocation, args, next).with_context(not_archived)?;
+        let (taken, fast_commits) = take(&mut archive, invocation, args, next).with_context(not_archived)?;
         drop(shown);
         if let Some(recording) = &recording {
             recording.note_sync();
@@ -106,12 +107,12 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
         print(invocation, &chosen, &taken);
         // A user who gives the time does so on purpose.
         if args.time.is_none() {
-            warn_if_hidden(taker.snapshots(), &taken.snapshot);
+            warn_if_hidden(archive.snapshots(), &taken.snapshot);
         }
         if let (Some(vac), Some(file)) = (&taken.vac, &args.vac) {
             finish_vac(vac, file)?;
         }
-        taker.note_root(invocation)?;
+        say_root(invocation, archive.home());
     }
     what_goes_in.warn_of_unmatched();
     if let (Some(recording), Some(file)) = (recording, &args.trace)
@@ -120,7 +121,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
         remark!("varve: {} is incomplete: {}", file.display(), with_causes(&error));
         outcome = CommandOutcome::Gaps;
     }
-    taker.close()?;
+    archive.close()?;
     Ok(outcome)
 }
 
@@ -196,19 +197,19 @@ struct NextSource<'a> {
 }
 
 fn take(
-    taker: &mut SnapshotDestination,
+    archive: &mut Archive<dyn SnapshotHome>,
     invocation: &Invocation,
     args: &TakeSnapshotArgs,
     next: NextSource<'_>,
 ) -> Result<(TakenSnapshot, Vec<String>)> {
     if matches!(next.chosen.form, SourceForm::Folder | SourceForm::File) {
-        return Ok((take_files(taker, invocation, args, next)?, Vec::new()));
+        return Ok((take_files(archive, invocation, args, next)?, Vec::new()));
     }
     let NextSource { source, chosen, request, progress, .. } = next;
     let (image, beside) = match chosen.form {
         SourceForm::Stream(AsChoice::File) => {
             let mut stream = program_output::open(args, progress)?;
-            let taken = taker.take_stream(&mut *stream, stream_owner(), request, progress);
+            let taken = archive.take_stream(&mut *stream, stream_owner(), request, progress);
             return Ok((taken.map_err(not_taken)?, Vec::new()));
         }
         SourceForm::Stream(AsChoice::Image) => {
@@ -232,7 +233,8 @@ fn take(
         sectors,
         ..request
     };
-    let taken = taker.take_image(&image, request, progress)?;
+    let block_bytes = archive.home().content_form().disk_block_bytes;
+    let taken = archive.take_image(&image, block_bytes, request, progress)?;
     Ok((taken, left_out.fast_commits().to_vec()))
 }
 
@@ -250,7 +252,7 @@ fn warn_if_mounted(source: &Path) {
 
 /// Archives a folder, or a single file.
 fn take_files(
-    taker: &mut SnapshotDestination,
+    archive: &mut Archive<dyn SnapshotHome>,
     invocation: &Invocation,
     args: &TakeSnapshotArgs,
     next: NextSource<'_>,
@@ -268,7 +270,7 @@ fn take_files(
         (source.to_owned(), FolderOptions { note: new_and_changed::note(invocation), ..options })
     };
     let options = FolderOptions { reread: args.reread, ..options };
-    taker.take_folder(&source, options, request, watch).map_err(not_taken)
+    archive.take_folder(&source, options, request, watch).map_err(not_taken)
 }
 
 /// The error for a snapshot that was not taken.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use varve_archive::{Snapshot, SnapshotId, TagChanges};
 use varve_session::UsageError;
 
-use super::destination::SnapshotDestination;
+use super::report::say_root;
 use crate::arguments::TagArgs;
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::command::looking::snapshot_list::{as_json, remarks, short_id};
@@ -22,16 +22,16 @@ pub fn run(invocation: &Invocation, args: &TagArgs) -> Result<CommandOutcome> {
     if changes == TagChanges::default() {
         bail!(UsageError("name a change: --add, --remove, --set or --comment".into()));
     }
-    let mut taker = SnapshotDestination::open(invocation)?;
-    let ids = chosen(invocation, args, taker.snapshots())?;
-    let changed = taker.change(&ids, &changes).context("no tag is changed")?;
-    for snapshot in taker.snapshots().iter().filter(|snapshot| ids.contains(&snapshot.id)) {
+    let mut archive = invocation.session.write_home()?;
+    let ids = chosen(invocation, args, archive.snapshots())?;
+    let changed = archive.change(&ids, &changes).context("no tag is changed")?;
+    for snapshot in archive.snapshots().iter().filter(|snapshot| ids.contains(&snapshot.id)) {
         print(invocation, snapshot, changed.iter().any(|changed| changed.id == snapshot.id));
     }
     if !changed.is_empty() {
-        taker.note_root(invocation)?;
+        say_root(invocation, archive.home());
     }
-    taker.close()?;
+    archive.close()?;
     Ok(CommandOutcome::Done)
 }
 

@@ -17,7 +17,7 @@ use varve_proxy::{
 };
 use varve_remote::{VentiOptions, VentiStore};
 use varve_serve::venti::{InheritedSockets, ServiceState, VentiSettings};
-use varve_session::{RootsFile, StoreLocation, UsageError, VentiSnapshots, home_at, target};
+use varve_session::{RootsFile, StoreLocation, UsageError, VentiHome, home_at, target};
 use varve_store::Store;
 use varve_tree::leads_to;
 use varve_venti::Address;
@@ -234,7 +234,7 @@ pub fn run(
         ..venti::settings(args)?
     };
     let blocks = assembled.blocks();
-    let list = || Ok(Box::new(VentiSnapshots::open(roots(invocation)?, Arc::clone(&blocks))?) as _);
+    let list = || Ok(Box::new(VentiHome::open(roots(invocation)?, Arc::clone(&blocks))?) as _);
     let listed = ServedSnapshots { session: &invocation.session, world: None, list: &list, store: None };
     let mut front_ends = snapshot_front_ends(invocation, args, &blocks, &listed)?;
     let server = venti::start(args, inherited, Arc::clone(&blocks), settings)?.map(Arc::new);

@@ -17,7 +17,6 @@ use super::check::{CheckedImage, check};
 use super::report;
 use super::sparse::copy_range;
 use crate::command::looking::snapshot_list;
-use crate::command::taking::destination::SnapshotDestination;
 use crate::command::taking::{report as snapshot_report, snapshot_names};
 use crate::invocation::Invocation;
 use crate::progress_bar::ShownProgress;
@@ -68,7 +67,7 @@ pub(super) fn archive(
     let checked: CheckedImage =
         check(plan, plan.shown(), &std::env::temp_dir(), progress).with_context(context)?;
     report::checked(invocation, &checked);
-    let mut destination = SnapshotDestination::open(invocation)?;
+    let mut archive = invocation.session.write_home()?;
     let request = SnapshotRequest {
         name: name.to_owned(),
         source: old.path.as_os_str().as_encoded_bytes().to_vec(),
@@ -77,10 +76,11 @@ pub(super) fn archive(
         read_in_pieces: true,
         ..SnapshotRequest::default()
     };
-    destination.check_name(&request).map_err(|error| snapshot_names::taken(&old.path, error))?;
+    archive.check_name(&request).map_err(|error| snapshot_names::taken(&old.path, error))?;
     let source = ImageSource::served(Box::new(NewImage(plan.shown())), &old.path, None);
     let shown = shown(invocation, name, progress);
-    let taken = destination.take_image(&source, request, progress);
+    let block_bytes = archive.home().content_form().disk_block_bytes;
+    let taken = archive.take_image(&source, block_bytes, request, progress);
     drop(shown);
     let taken = taken.with_context(context)?;
     if invocation.json {
@@ -88,8 +88,8 @@ pub(super) fn archive(
     } else if !invocation.quiet {
         say!("{}", snapshot_report::as_line(&taken.snapshot));
     }
-    destination.note_root(invocation)?;
-    destination.close()
+    snapshot_report::say_root(invocation, archive.home());
+    Ok(archive.close()?)
 }
 
 fn shown(invocation: &Invocation, title: &str, progress: &Arc<Progress>) -> ShownProgress {

@@ -21,6 +21,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use varve_content::folder::{ContentOrigin, RememberedFiles};
@@ -28,7 +29,7 @@ use varve_content::{Node, NodeKind};
 use varve_store::{ArenaExtent, PrivateFileError, Store};
 use zeroize::Zeroizing;
 
-use crate::taking::record_layers::{NextLayers, RecordLayers};
+use crate::archive::record_layers::{NextLayers, RecordLayers};
 
 const MAGIC: [u8; 8] = *b"varveLS2";
 
@@ -43,7 +44,10 @@ const ROW_HEAD_BYTES: usize = HASH_BYTES + 2 + 4;
 type FileHash = [u8; HASH_BYTES];
 
 /// The record of the last snapshot, and the record that is being made of this one.
-pub(crate) struct LastSnapshotRecord {
+pub struct LastSnapshotRecord {
+    store: Arc<Store>,
+    /// Names the source.
+    about: Vec<u8>,
     last: Option<ReadSnapshotRecord>,
     hash_key: [u8; HASH_KEY_BYTES],
     next: Mutex<NextSnapshotRecord>,
@@ -96,19 +100,20 @@ impl LastSnapshotRecord {
     ///
     /// # Errors
     /// [`io::Error`] if there are no random bytes.
-    pub(crate) fn load(store: &Store, about: &[u8], is_wanted: bool) -> io::Result<Self> {
+    pub(super) fn load(store: &Arc<Store>, about: &[u8], is_used: bool) -> io::Result<Self> {
         let mut hash_key = [0; HASH_KEY_BYTES];
         store.world().random.fill(&mut hash_key)?;
-        let last = is_wanted.then(|| ReadSnapshotRecord::load(store, about)).flatten();
-        Ok(Self { last, hash_key, next: Mutex::default() })
+        let last = is_used.then(|| ReadSnapshotRecord::load(store, about)).flatten();
+        let (store, about) = (Arc::clone(store), about.to_vec());
+        Ok(Self { store, about, last, hash_key, next: Mutex::default() })
     }
 
     /// Saves the record for the next snapshot. Everything that it leads to must be durable.
     ///
     /// # Errors
     /// [`SaveSnapshotRecordError`].
-    pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), SaveSnapshotRecordError> {
-        let arenas = store.data_arenas().ok_or(SaveSnapshotRecordError::Unplaced)?;
+    pub(crate) fn save(&self) -> Result<(), SaveSnapshotRecordError> {
+        let arenas = self.store.data_arenas().ok_or(SaveSnapshotRecordError::Unplaced)?;
         let mut next = self.next.lock();
         next.rows.sort_unstable();
         let used: BTreeSet<u16> = next.rows.iter().filter_map(|(_, layer, _)| *layer).collect();
@@ -116,12 +121,12 @@ impl LastSnapshotRecord {
         let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes));
         contents.extend_from_slice(&MAGIC);
         contents.extend_from_slice(&self.hash_key);
-        layers.encode(&mut contents, &mut |arena| store.vault().mark_arena(arena))?;
+        layers.encode(&mut contents, &mut |arena| self.store.vault().mark_arena(arena))?;
         for (hash, layer, row) in &next.rows {
             let Some(layer) = layers.number(*layer) else { continue };
             push_row(&mut contents, hash, layer, row);
         }
-        Ok(store.vault().write_own(about, &contents)?)
+        Ok(self.store.vault().write_own(&self.about, &contents)?)
     }
 }
 
