@@ -9,8 +9,8 @@ docs/evidence/experiments.md and docs/evidence/simulation.md.
   script/experiments --from DIR      does the same with the measurements of another checkout, which are in its
                                      folder docs/evidence/experiments
 
-The measurements are kept in docs/evidence/experiments/, one file for each part. The tables go into
-two pages, between the lines with their names. The plots are put beside the measurements. A
+The measurements are kept in docs/evidence/experiments/, one file for each part. Those of Venti's algorithm, whose
+names end with -venti, are of an earlier version, and are not repeated. The tables go into two pages, between the lines with their names. The plots are put beside the measurements. A
 machine without other work gives better figures. A part takes a few minutes at most, so each part can run when
 the machine is quiet. A part that fails leaves nothing of an earlier run behind, and the other parts still
 run. The program lists incomplete tables at the end, and its exit status is then 1.
@@ -50,8 +50,10 @@ WORKLOADS = Path(os.environ.get("VARVE_WORKLOADS") or TARGET / "bench")
 # one. The engine caches 96 MiB of unpacked data. A store must therefore be far larger than that, and the
 # reads one by one must not cover the whole store.
 SIZES = {512: (150_000, 500), 4096: (400_000, 1_000), 8192: (100_000, 500)}
+# Only earlier versions could be measured with this one.
+VENTI = "venti"
 ENGINES = {
-    "venti": "Venti's algorithm",
+    VENTI: "Venti's algorithm",
     "hash-memory": "by hash, index in memory",
     "hash-disk": "by hash, index on disk",
     "value-memory": "by value, index in memory",
@@ -154,7 +156,7 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
     for size, (count, sample) in SIZES.items():
         words = ["--block-size", size, "--incompressible", STORED]
         asked = ["--blocks", count // smaller, "--sample", max(sample // smaller, 20)]
-        for engine in ENGINES:
+        for engine in (engine for engine in ENGINES if engine != VENTI):
             yield f"foundation-{size}-{engine}", foundation([*words, *asked, "--index-memory", INDEX_MEMORY, "--engine", engine])
         # The buffer has room for everything, so this measures a fresh write without its flush.
         yield f"unflushed-{size}", foundation([*words, *asked, "--index-memory", MUCH_MEMORY, "--engine", "hash-disk,value-disk"])
@@ -232,19 +234,27 @@ class Results:
         self.folder = folder
 
     def of(self, name: str) -> Any:
-        file = self.folder / f"{name}.json"
-        return json.loads(file.read_text()) if file.is_file() else None
+        file, earlier = self.folder / f"{name}.json", self.folder / f"{name}-{VENTI}.json"
+        if not file.is_file():
+            return None
+        found = json.loads(file.read_text())
+        return json.loads(earlier.read_text()) + found if earlier.is_file() else found
 
     def cases(self, size: int, engine: str) -> dict[str, Any]:
         runs = self.of(f"foundation-{size}-{engine}") or []
         return {case["case"]: case for run in runs for case in run["cases"]}
+
+    def engines(self, size: int) -> list[str]:
+        return [engine for engine in ENGINES if engine != VENTI or self.cases(size, engine)]
 
 
 def render(folder: Path, docs: Path) -> list[str]:
     """Writes plots and tables. Returns the names of the tables that are incomplete or have no place in the
     page."""
     results = Results(folder)
-    tables = {"disk": disk_table(results), "ratios": ratio_table(results), "unflushed": unflushed_table(results)}
+    tables = {"disk": disk_table(results), "unflushed": unflushed_table(results)}
+    if ratios(results, 512):
+        tables["ratios"] = ratio_table(results)
     for size in SIZES:
         tables[f"counts-{size}"] = count_table(results, size)
         tables[f"rates-{size}"] = rate_table(results, size)
@@ -321,7 +331,7 @@ def count_table(results: Results, size: int) -> str:
     rows = []
     for case, title in CASES.items():
         row = [title]
-        for engine in ENGINES:
+        for engine in results.engines(size):
             measured = results.cases(size, engine).get(case)
             if measured is None:
                 row.append("")
@@ -330,22 +340,22 @@ def count_table(results: Results, size: int) -> str:
             counts = [disk["seeks"], disk["read_bytes"], index["pages_read"]]
             row.append(" / ".join(each(measured, count) for count in counts))
         rows.append(row)
-    return markdown(["seeks / bytes read / pages of the index read", *ENGINES.values()], rows)
+    return markdown(["seeks / bytes read / pages of the index read", *(ENGINES[engine] for engine in results.engines(size))], rows)
 
 
 def rate_table(results: Results, size: int) -> str:
     rows = []
     for case, title in CASES.items():
-        measured = [results.cases(size, engine).get(case) for engine in ENGINES]
+        measured = [results.cases(size, engine).get(case) for engine in results.engines(size)]
         rows.append([title, *(number(one["megabytes_per_second"]) if one else "" for one in measured)])
-    return markdown(["MB/s", *ENGINES.values()], rows)
+    return markdown(["MB/s", *(ENGINES[engine] for engine in results.engines(size))], rows)
 
 
 def ratios(results: Results, size: int) -> dict[str, list[float]]:
     """The speed divided by that of Venti's algorithm, by hash and by value, here and in the paper."""
     found = {}
     for case in CASES:
-        venti, by_hash, by_value = (results.cases(size, engine).get(case) for engine in ("venti", "hash-disk", "value-disk"))
+        venti, by_hash, by_value = (results.cases(size, engine).get(case) for engine in (VENTI, "hash-disk", "value-disk"))
         if venti and by_hash and by_value:
             theirs = FIGURE_6[case]
             ours = [one["megabytes_per_second"] / venti["megabytes_per_second"] for one in (by_hash, by_value)]
@@ -394,7 +404,7 @@ def predicted_table(results: Results, size: int) -> str:
     found = predicted(results, size)
     if not found:
         return ""
-    engines = [engine for engine in ENGINES if engine != "venti"]
+    engines = [engine for engine in ENGINES if engine != VENTI]
     rows = [[title, *(number(found[engine, case]) if (engine, case) in found else "" for engine in engines)] for case, title in CASES.items()]
     return markdown([f"predicted ÷ measured time, {size:,} bytes", *(ENGINES[engine] for engine in engines)], rows)
 

@@ -48,8 +48,6 @@ class Planning:
             )
             for kind in measured
             for case in kind["cases"]
-            # Venti's algorithm is measured beside the others, and no store uses it, so it has no prediction.
-            if (kind["engine"], case["case"]) in rates
         ]
 
     def say(self, *words: object) -> str:

@@ -153,23 +153,6 @@ impl Storage for SpreadStorage {
         Ok(begin)
     }
 
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if !(self.is_spread)(file) {
-            return self.own.overwrite(file, offset, bytes);
-        }
-        if self.length(file)? < offset.saturating_add(bytes.len() as u64) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let mut rest = bytes;
-        for (length, number, at) in self.cut(offset, bytes.len()) {
-            let (piece, after) = rest.split_at(length);
-            let (place, part) = self.parts(file).nth(number).expect("one for each place");
-            place.overwrite(&part, at, piece)?;
-            rest = after;
-        }
-        Ok(())
-    }
-
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         if !(self.is_spread)(file) {
             return self.own.read_at(file, offset, into);

@@ -12,7 +12,7 @@ use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, S
 use varve_plan::{Case, Engine};
 use varve_store::{
     CloseError, CompareMode, CreateError, DiskIndexConfig, Encryption, OpenStoreError, PassphraseCost,
-    Prefetch, SaveCheckpointError, Store, StoreAccess, StoreConfig,
+    SaveCheckpointError, Store, StoreAccess, StoreConfig,
 };
 use varve_world::{Timestamp, World};
 
@@ -65,20 +65,15 @@ pub struct IndexWork {
     pub filtered: u64,
     /// Pages of an index on disk that look-ups read.
     pub pages_read: u64,
-    /// Pages of an index on disk that were written in place.
-    pub pages_written: u64,
 }
 
 impl IndexWork {
     /// Returns the operations since the store was opened.
     fn of(store: &Store) -> Self {
         match store.disk_index_stats() {
-            Some(stats) => Self {
-                lookups: stats.lookups,
-                filtered: stats.filtered,
-                pages_read: stats.page_reads,
-                pages_written: stats.page_writes,
-            },
+            Some(stats) => {
+                Self { lookups: stats.lookups, filtered: stats.filtered, pages_read: stats.page_reads }
+            }
             None => Self { lookups: store.candidates_per_lookup().iter().sum(), ..Self::default() },
         }
     }
@@ -87,7 +82,6 @@ impl IndexWork {
         self.lookups += after.lookups - before.lookups;
         self.filtered += after.filtered - before.filtered;
         self.pages_read += after.pages_read - before.pages_read;
-        self.pages_written += after.pages_written - before.pages_written;
     }
 }
 
@@ -175,13 +169,8 @@ fn config(engine: Engine, workload: &Workload) -> StoreConfig {
     config.index = engine.index;
     config.compare = if engine.by_value { CompareMode::Value } else { CompareMode::Hash };
     config.disk_index = DiskIndexConfig {
-        // Entries without room in their page wait in memory. Venti's algorithm gets as little of it
-        // as possible.
-        memory_bytes: if engine.is_plain { 0 } else { workload.index_memory }
-            .max(DiskIndexConfig::MEMORY_BYTES_MIN),
+        memory_bytes: workload.index_memory.max(DiskIndexConfig::MEMORY_BYTES_MIN),
         expected_blocks: (workload.block_count as u64).max(1),
-        prefetch: if engine.is_plain { Prefetch::None } else { Prefetch::Arena },
-        is_plain: engine.is_plain,
         ..DiskIndexConfig::default()
     };
     config
@@ -401,34 +390,8 @@ mod tests {
     };
 
     fn results(engine: Engine) -> Vec<CaseResult> {
-        results_of(engine, &WORKLOAD)
-    }
-
-    fn results_of(engine: Engine, workload: &Workload) -> Vec<CaseResult> {
         let world = World::deterministic(Arc::new(MemoryStorage::new()), 1);
-        run_cases(&world, engine, workload, &|| (), &mut |_| ()).unwrap()
-    }
-
-    /// Foundation's Figure 5 predicts one seek in the index for each block in each case, and two
-    /// for a fresh write.
-    #[test]
-    fn venti_asks_the_disk_for_each_block() {
-        let workload = Workload { block_bytes: 2048, block_count: 16_000, ..WORKLOAD };
-        let venti = results_of(Engine::VENTI, &workload);
-        let foundation = results_of(Engine::CHOICES[1], &workload);
-        for (venti, foundation) in venti.iter().zip(&foundation) {
-            assert_eq!(venti.index.filtered, 0);
-            if venti.case == Case::FreshWrite {
-                // For the first directory page of blocks, the index has no pages to read yet.
-                assert!(venti.index.pages_read > venti.blocks / 4, "{venti:?}");
-                assert!(venti.index.pages_written > venti.blocks / 2, "{venti:?}");
-                assert!(foundation.index.filtered * 100 > foundation.blocks * 99, "{foundation:?}");
-                assert!(venti.disk.seeks > venti.blocks && foundation.disk.seeks * 100 < foundation.blocks);
-            } else {
-                assert!(venti.index.pages_read * 100 > venti.blocks * 99, "{venti:?}");
-                assert!(foundation.index.pages_read <= venti.index.pages_read, "{foundation:?}");
-            }
-        }
+        run_cases(&world, engine, &WORKLOAD, &|| (), &mut |_| ()).unwrap()
     }
 
     #[test]
@@ -477,7 +440,7 @@ mod tests {
     #[test]
     fn a_simulated_run_counts_the_same_as_a_real_one() {
         let workload = Workload { block_count: 2000, sample_count: 40, ..WORKLOAD };
-        for engine in [Engine::VENTI].into_iter().chain(Engine::CHOICES) {
+        for engine in Engine::CHOICES {
             let counts = |world: &World, forget: &dyn Fn()| {
                 let results = run_cases(world, engine, &workload, forget, &mut |_| ()).unwrap();
                 assert_eq!(results.len(), 6);
@@ -498,7 +461,7 @@ mod tests {
     #[test]
     fn on_a_constant_device_the_times_follow_from_the_counts() {
         let device = crate::simulated::device("foundation-maxtor").unwrap();
-        for engine in [Engine::VENTI].into_iter().chain(Engine::CHOICES) {
+        for engine in Engine::CHOICES {
             let (timed, clock) = crate::simulated::timed_storage(&device, PageCacheLimits::default());
             let world = World { clock, ..World::deterministic(Arc::clone(&timed) as _, 1) };
             let forget = || timed.forget();

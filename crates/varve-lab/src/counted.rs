@@ -69,15 +69,6 @@ impl Storage for CountedStorage {
         Ok(start)
     }
 
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.inner.overwrite(file, offset, bytes)?;
-        let mut state = self.state.lock();
-        state.work.writes += 1;
-        state.work.written_bytes += bytes.len() as u64;
-        state.move_to(file, offset, bytes.len() as u64);
-        Ok(())
-    }
-
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(file, offset, into)?;
         let mut state = self.state.lock();
@@ -121,10 +112,6 @@ mod tests {
             storage.read_at(&one, offset, &mut piece).unwrap();
         }
         assert_eq!(storage.take(), DiskWork { seeks: 2, reads: 3, read_bytes: 12, ..DiskWork::default() });
-        storage.overwrite(&one, 16, &[4; 2]).unwrap();
-        storage.overwrite(&one, 0, &[5; 3]).unwrap();
-        let wrote = DiskWork { seeks: 1, writes: 2, written_bytes: 5, ..DiskWork::default() };
-        assert_eq!(storage.take(), wrote, "the first went on where the reading had ended");
         assert!(storage.read_at(&one, 18, &mut piece).is_err());
         assert_eq!(storage.take(), DiskWork::default());
     }

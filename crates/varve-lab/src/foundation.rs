@@ -60,8 +60,6 @@ pub(crate) struct Foundation {
 /// The subject of the six cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum EngineChoice {
-    /// Venti's own algorithm
-    Venti,
     /// By hash, with the index in memory
     HashMemory,
     /// By hash, with the index on disk
@@ -125,7 +123,6 @@ fn simulated(device: &DeviceProfile, engine: Engine, workload: &Workload) -> Res
 fn chosen(choices: &[EngineChoice]) -> Vec<Engine> {
     let [hash_memory, hash_disk, value_memory, value_disk] = Engine::CHOICES;
     let all = [
-        (EngineChoice::Venti, Engine::VENTI),
         (EngineChoice::HashMemory, hash_memory),
         (EngineChoice::HashDisk, hash_disk),
         (EngineChoice::ValueMemory, value_memory),
@@ -172,7 +169,7 @@ mod tests {
     #[test]
     fn the_engine_is_put_through_the_six_cases() {
         let runs = lines_of(&["--blocks", "2K", "--sample", "30", "--block-size", "512,4096"]);
-        assert_eq!(runs.len(), 10, "each kind of store and Venti's algorithm, with each size of block");
+        assert_eq!(runs.len(), 8, "each kind of store, with each size of block");
         for run in &runs {
             let cases = run["cases"].as_array().unwrap();
             assert_eq!(cases.len(), 6);
@@ -180,22 +177,20 @@ mod tests {
             assert_eq!(of("fresh-write")["blocks"], 2000);
             let index = &of("sequential-duplicate")["index"];
             assert_eq!(index["lookups"], 2000);
-            if run["engine"] == "Venti's algorithm" {
-                assert!(index["pages_read"].as_u64().unwrap() >= 2000, "{index}");
-            }
             assert_eq!(of("out-of-order-read")["blocks"], 30);
             assert!(of("out-of-order-read")["disk"]["reads"].as_u64().unwrap() > 0);
             assert!(of("fresh-write")["disk"]["written_bytes"].as_u64().unwrap() > 500_000);
         }
-        let few = ["--blocks", "500", "--sample", "5", "--block-size", "512", "--engine", "value-disk,venti"];
+        let few =
+            ["--blocks", "500", "--sample", "5", "--block-size", "512", "--engine", "value-disk,hash-disk"];
         let names: Vec<_> = lines_of(&few).iter().map(|run| run["engine"].clone()).collect();
-        assert_eq!(names, ["Venti's algorithm", "by value, index on disk"]);
+        assert_eq!(names, ["by hash, index on disk", "by value, index on disk"]);
     }
 
     #[test]
     fn a_device_takes_the_place_of_a_folder() {
         let line = ["foundation", "--device", "foundation-maxtor", "--blocks", "500", "--sample", "5"];
-        let line = Line::parse_from(line.iter().chain(&["--block-size", "4096", "--engine", "venti"]));
+        let line = Line::parse_from(line.iter().chain(&["--block-size", "4096", "--engine", "hash-disk"]));
         let mut found = Vec::new();
         run(&line.args, &mut |value| {
             found.push(value);
@@ -207,21 +202,13 @@ mod tests {
         assert!(Line::try_parse_from(["foundation"]).is_err());
     }
 
-    /// The bare medium of a shingled disk destroys the data behind a write in place, so this is a
-    /// test of the engine too: a log only appends.
+    /// The bare medium of a shingled disk destroys the data behind a write in place. The engine
+    /// only appends.
     #[test]
-    fn on_overlapping_tracks_the_log_is_unharmed_and_an_index_in_place_is_destroyed() {
-        let outcome = |engine: &str| {
-            let line =
-                ["foundation", "--device", "wd800jb-shingled-bare", "--blocks", "8000", "--sample", "20"];
-            let line = Line::parse_from(line.iter().chain(&["--block-size", "512", "--engine", engine]));
-            run(&line.args, &mut |_| Ok(()))
-        };
-        for engine in ["hash-memory", "hash-disk", "value-memory", "value-disk"] {
-            outcome(engine).unwrap();
-        }
-        let error = varve_block::with_causes(outcome("venti").unwrap_err().as_ref());
-        assert!(error.contains("index") && error.contains("is damaged"), "{error}");
+    fn on_overlapping_tracks_every_engine_is_unharmed() {
+        let line = ["foundation", "--device", "wd800jb-shingled-bare", "--blocks", "8000", "--sample", "20"];
+        let line = Line::parse_from(line.iter().chain(&["--block-size", "512"]));
+        run(&line.args, &mut |_| Ok(())).unwrap();
     }
 
     #[test]

@@ -49,9 +49,9 @@ enum Lab {
     /// Measure each kind of store in the six cases of Foundation's paper: its speed and its disk
     /// operations
     ///
-    /// Makes stores in a folder, and removes them. Venti's own algorithm is measured beside them,
-    /// on the same index on disk. Before each case the store is opened anew, and its files are
-    /// dropped from the page cache. Reads bypass the page cache, if the file system allows it.
+    /// Makes stores in a folder, and removes them. Before each case the store is opened anew, and
+    /// its files are dropped from the page cache. Reads bypass the page cache, if the file system
+    /// allows it.
     Foundation(foundation::Foundation),
     /// Repeat the seven measurements of memventi's thesis, and show the fill and the exactness of
     /// the index in memory
@@ -92,7 +92,7 @@ enum Lab {
     /// The output has the time of each snapshot and the work of the device. The blocks have the
     /// sizes of the trace, and compress as well as they did.
     Replay(replay::Replay),
-    /// Repeat the thesis's measurements of Venti and of memventi in virtual time, on its two disks
+    /// Repeat the thesis's measurements of memventi in virtual time, on its two disks
     ///
     /// The log lies on one device and the index on another. Each request takes the time that the
     /// thesis's processor and network took for a block in memory, and the time of the devices.

@@ -42,10 +42,6 @@ impl Storage for TwoDevices {
         self.of(file).append(file, bytes)
     }
 
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.of(file).overwrite(file, offset, bytes)
-    }
-
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.of(file).read_at(file, offset, into)
     }

@@ -16,8 +16,7 @@ use varve_world::{FileName, PAGE_BYTES, PageBuffer, RealStorage, Storage, forwar
 const OPEN_FILES_MAX: usize = 256;
 
 /// The files below a folder. Appends go through the page cache, and reach the disk when the file is
-/// synced or read. Reads and writes in place go directly to the disk, if the file system supports
-/// that.
+/// synced or read. Reads go directly to the disk, if the file system supports that.
 pub struct UncachedStorage {
     inner: RealStorage,
     root: PathBuf,
@@ -105,18 +104,6 @@ impl Storage for UncachedStorage {
         self.inner.create(file)
     }
 
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let is_whole = offset.is_multiple_of(PAGE_BYTES as u64) && bytes.len().is_multiple_of(PAGE_BYTES);
-        if !is_whole || offset.saturating_add(bytes.len() as u64) > self.inner.length(file)? {
-            return self.inner.overwrite(file, offset, bytes);
-        }
-        let Some(open) = self.open(file)? else { return self.inner.overwrite(file, offset, bytes) };
-        self.with_buffer(bytes.len(), |pages| {
-            pages.copy_from_slice(bytes);
-            open.write_all_at(pages, offset)
-        })
-    }
-
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let Some(open) = self.open(file)? else { return self.inner.read_at(file, offset, into) };
         let page = PAGE_BYTES as u64;
@@ -170,12 +157,10 @@ mod tests {
         let storage = UncachedStorage::new(folder.path());
         let file = FileName::new("file").unwrap();
         storage.create(&file).unwrap();
-        let mut contents: Vec<u8> = (0..30_011_u32).map(|number| (number % 251) as u8).collect();
+        let contents: Vec<u8> = (0..30_011_u32).map(|number| (number % 251) as u8).collect();
         for piece in contents.chunks(7013) {
             storage.append(&file, piece).unwrap();
         }
-        contents[8192..16_384].fill(9);
-        storage.overwrite(&file, 8192, &[9; 8192]).unwrap();
         for (from, to) in
             [(0, 30_011), (0, 1), (4095, 4097), (5000, 29_999), (30_010, 30_011), (8192, 12_288)]
         {

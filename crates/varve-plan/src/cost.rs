@@ -249,7 +249,7 @@ mod tests {
         DataShape { block_bytes: 4096.0, stored_share: 1.0, block_count: 1e8, index_memory: 192e6 };
 
     fn engine(index: IndexKind, by_value: bool) -> Engine {
-        Engine { index, by_value, is_plain: false }
+        Engine { index, by_value }
     }
 
     #[test]

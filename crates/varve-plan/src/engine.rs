@@ -9,17 +9,9 @@ pub struct Engine {
     pub index: IndexKind,
     /// True if duplicates are compared with the stored bytes, and blocks are named by their places.
     pub by_value: bool,
-    /// True if the index, which is then on disk, works like Venti's: without a filter, prefetch or
-    /// buffer.
-    pub is_plain: bool,
 }
 
 impl Engine {
-    /// Venti's own algorithm (Quinlan and Dorward 2002), with which Foundation is compared. Each
-    /// look-up reads a page of the index on disk, and the entry of each new block is written to its
-    /// page in place.
-    pub const VENTI: Self = Self { index: IndexKind::Disk, by_value: false, is_plain: true };
-
     /// The engines from which a store can be made, in the order of output.
     pub const CHOICES: [Self; 4] = [
         Self::of(IndexKind::Memory, false),
@@ -29,14 +21,13 @@ impl Engine {
     ];
 
     const fn of(index: IndexKind, by_value: bool) -> Self {
-        Self { index, by_value, is_plain: false }
+        Self { index, by_value }
     }
 
     /// Returns the name for output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match (self.by_value, self.index) {
-            _ if self.is_plain => "Venti's algorithm",
             (false, IndexKind::Memory) => "by hash, index in memory",
             (false, IndexKind::Disk) => "by hash, index on disk",
             (true, IndexKind::Memory) => "by value, index in memory",

@@ -153,7 +153,6 @@ impl Storage for TurnStorage {
         create(file: &FileName) -> io::Result<()>;
         append(file: &FileName, bytes: &[u8]) -> io::Result<u64>;
         append_uncached(file: &FileName, bytes: &[u8]) -> io::Result<u64>;
-        overwrite(file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()>;
         read_at(file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()>;
         read_uncached_at(file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()>;
         length(file: &FileName) -> io::Result<u64>;

@@ -64,9 +64,6 @@ pub struct DiskIndexConfig {
     /// anew.
     pub fingerprint_bits: u32,
     pub prefetch: Prefetch,
-    /// True for an index that works as Venti's own, without filter and buffer. It is slow, and
-    /// meant for comparison.
-    pub is_plain: bool,
 }
 
 impl DiskIndexConfig {
@@ -98,7 +95,6 @@ impl Default for DiskIndexConfig {
             expected_blocks: 1 << 20,
             fingerprint_bits: 48,
             prefetch: Prefetch::Arena,
-            is_plain: false,
         }
     }
 }
@@ -157,8 +153,6 @@ struct ConfigFile {
     index_fingerprint_bits: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     index_prefetch: Option<Prefetch>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    index_plain: bool,
     block_bytes: u32,
     compression_level: i32,
     clump_bytes: u32,
@@ -185,8 +179,7 @@ impl ConfigFile {
             return Err(("index_fingerprint_bits", fingerprint_bits.into()));
         }
         let prefetch = self.index_prefetch.unwrap_or(default.prefetch);
-        let is_plain = self.index_plain;
-        Ok(DiskIndexConfig { memory_bytes, expected_blocks, fingerprint_bits, prefetch, is_plain })
+        Ok(DiskIndexConfig { memory_bytes, expected_blocks, fingerprint_bits, prefetch })
     }
 }
 
@@ -256,7 +249,6 @@ impl StoreConfig {
             index_blocks: disk_index.map(|index| index.expected_blocks),
             index_fingerprint_bits: disk_index.map(|index| index.fingerprint_bits),
             index_prefetch: disk_index.map(|index| index.prefetch),
-            index_plain: disk_index.is_some_and(|index| index.is_plain),
             block_bytes: self.block_bytes,
             compression_level: self.compression_level.get(),
             clump_bytes: self.clump_bytes.get(),
@@ -420,14 +412,12 @@ mod tests {
             expected_blocks: 7,
             fingerprint_bits: 40,
             prefetch: Prefetch::Four,
-            is_plain: false,
         };
         let text = config.to_text();
         assert_eq!(StoreConfig::from_text(&text).unwrap(), config);
-        assert!(!text.contains("plain"));
-        let disk_index = DiskIndexConfig { prefetch: Prefetch::None, is_plain: true, ..config.disk_index };
-        let plain = StoreConfig { disk_index, ..config.clone() };
-        assert_eq!(StoreConfig::from_text(&plain.to_text()).unwrap(), plain);
+        // Written for experiments by versions that could keep an index as Venti does.
+        let plain = text.replace("index_blocks", "index_plain = true\nindex_blocks");
+        assert_eq!(StoreConfig::from_text(&plain).unwrap(), config);
         for (from, to) in [
             ("index_memory = 5242880", "index_memory = 5"),
             ("index_blocks = 7", "index_blocks = 0"),

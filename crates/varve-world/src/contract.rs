@@ -14,7 +14,6 @@ pub fn check<S: Storage>(fresh: &mut dyn FnMut() -> S) {
     what_is_freed_later_is_gone_at_once(&fresh());
     names_are_kept_apart(&fresh());
     truncation_cuts(&fresh());
-    what_is_written_over_stays_in_place(&fresh());
     renames_replace(&fresh());
     locks_exclude(&fresh());
     a_locked_file_can_be_read_and_removed(&fresh());
@@ -85,26 +84,6 @@ fn truncation_cuts(storage: &impl Storage) {
     let mut contents = [0; 3];
     storage.read_at(&file, 0, &mut contents).unwrap();
     assert_eq!(&contents, b"abx");
-}
-
-/// A storage may refuse overwriting. If it does not, the bytes must be written.
-fn what_is_written_over_stays_in_place(storage: &impl Storage) {
-    let file = name("file");
-    storage.create(&file).unwrap();
-    storage.append(&file, b"0123456789").unwrap();
-    let mut contents = [0; 10];
-    match storage.overwrite(&file, 3, b"abc") {
-        Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported),
-        Ok(()) => {
-            storage.read_at(&file, 0, &mut contents).unwrap();
-            assert_eq!(&contents, b"012abc6789");
-            assert_eq!(storage.overwrite(&file, 8, b"xyz").unwrap_err().kind(), ErrorKind::UnexpectedEof);
-            assert_eq!(storage.overwrite(&name("none"), 0, b"x").unwrap_err().kind(), ErrorKind::NotFound);
-            storage.read_at(&file, 0, &mut contents).unwrap();
-            assert_eq!(&contents, b"012abc6789");
-            assert_eq!(storage.append(&file, b"!").unwrap(), 10);
-        }
-    }
 }
 
 fn renames_replace(storage: &impl Storage) {

@@ -120,15 +120,6 @@ impl Storage for MemoryStorage {
         Ok(inside.bytes_max.map(space))
     }
 
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut inside = self.inside.lock();
-        let contents = inside.file(file)?;
-        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
-        let place = contents[from..].get_mut(..bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        place.copy_from_slice(bytes);
-        Ok(())
-    }
-
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let mut inside = self.inside.lock();
         let contents = inside.file(file)?;

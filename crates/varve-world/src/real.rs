@@ -301,15 +301,6 @@ impl Storage for RealStorage {
         Ok(FreeSpace::of_blocks(space.f_bavail, space.f_blocks, space.f_frsize))
     }
 
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let open = self.open(file, true)?;
-        if offset.saturating_add(bytes.len() as u64) > open.file.metadata()?.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        open.note_write();
-        open.file.write_all_at(bytes, offset)
-    }
-
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.open(file, false)?.file.read_exact_at(into, offset)
     }

@@ -120,19 +120,6 @@ pub trait Storage: Send + Sync {
         self.append(file, bytes)
     }
 
-    /// Overwrites a part of a file from `offset` on. Only for hints that detect damage themselves:
-    /// until [`sync`](Self::sync) returns, a crash leaves any mixture of old and new bytes. The log
-    /// is never overwritten.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::Unsupported`] from a storage that can only append, as most do; a store
-    /// works without overwriting. [`io::ErrorKind::UnexpectedEof`] if the range goes beyond the end
-    /// of the file; nothing is written then.
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let _ = (file, offset, bytes);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     /// Fills `into` from `offset` on.
     ///
     /// # Errors

@@ -83,10 +83,6 @@ pub struct DiskIndex {
     session: Option<[u8; 16]>,
     /// The capacity of the active buffer in entries.
     capacity: usize,
-    /// True if it works like Venti's own index.
-    is_plain: bool,
-    /// Locked for writing while a page is written in place, so that no page is read then.
-    pages: RwLock<()>,
     // Locks are taken in this order.
     pass: Mutex<Option<MergePass>>,
     state: RwLock<DiskIndexState>,
@@ -169,8 +165,6 @@ impl DiskIndex {
             key_bits,
             session,
             capacity: EntryBuffer::capacity_in(settings.memory_bytes / 4),
-            is_plain: false,
-            pages: RwLock::default(),
             pass: Mutex::new(None),
             state: RwLock::new(DiskIndexState {
                 run,
@@ -178,7 +172,6 @@ impl DiskIndex {
                 frozen: None,
                 outdated: OutdatedPlaces::default(),
                 active: EntryBuffer::new(),
-                placed_count: 0,
                 filter,
                 larger_filter: None,
                 next_generation,
@@ -190,15 +183,6 @@ impl DiskIndex {
             nearby: Mutex::new(NearbyEntries::new(settings.memory_bytes / 8 * 3)),
             counters: DiskIndexCounters::default(),
         }
-    }
-
-    /// Makes it work like Venti's own index, for comparison: no look-up uses the filter, and each
-    /// entry is written to its page on disk, in place. The buffers hold the entries without room
-    /// there until the next pass, which leaves half of each page free. This is much slower. A
-    /// reader may also read a page while the writer overwrites it, and report it as damaged.
-    #[must_use]
-    pub fn plain(self) -> Self {
-        Self { is_plain: true, ..self }
     }
 
     /// Returns the settings with which it was made.
@@ -267,7 +251,6 @@ impl DiskIndex {
             lookups: self.counters.lookups.get(),
             filtered: self.counters.filtered.get(),
             page_reads: self.counters.page_reads.get(),
-            page_writes: self.counters.page_writes.get(),
             false_reads: self.counters.false_reads.get(),
             remembered: self.counters.remembered.get(),
             passes: self.counters.passes.get(),
@@ -298,7 +281,7 @@ impl DiskIndex {
         }
         let is_all = {
             let state = self.state.read();
-            if !self.may_contain(&state, key) {
+            if !state.filter.may_contain(key) {
                 self.counters.filtered.add(1);
                 return NearAddresses::All(found);
             }
@@ -317,7 +300,7 @@ impl DiskIndex {
             let mut addresses = Vec::new();
             let (run, is_incomplete) = {
                 let state = self.state.read();
-                if !self.may_contain(&state, key) {
+                if !state.filter.may_contain(key) {
                     return FoundAddresses { addresses, is_complete: true, is_from_disk: false };
                 }
                 state.buffered_addresses(key, &mut addresses);
@@ -327,11 +310,7 @@ impl DiskIndex {
                 return FoundAddresses { addresses, is_complete: !is_incomplete, is_from_disk: false };
             };
             let before = addresses.len();
-            let looked_up = {
-                let _pages = self.pages.read();
-                run.run.addresses_of(key, &mut addresses)
-            };
-            match looked_up {
+            match run.run.addresses_of(key, &mut addresses) {
                 Ok(lookup) => {
                     self.counters.page_reads.add(lookup.pages_read);
                     self.counters.false_reads.add(u64::from(addresses.len() == before));
@@ -351,10 +330,6 @@ impl DiskIndex {
             }
         }
         FoundAddresses { addresses: Vec::new(), is_complete: false, is_from_disk: false }
-    }
-
-    fn may_contain(&self, state: &DiskIndexState, key: u64) -> bool {
-        self.is_plain || state.filter.may_contain(key)
     }
 
     /// Caches entries that may be requested soon.
@@ -418,36 +393,6 @@ impl DiskIndex {
     /// Adds entries. Returns the number of those that were not in the buffer. Does a share of the
     /// current pass.
     pub fn insert_all(&self, entries: &[(Fingerprint, LogAddress)]) -> u64 {
-        if self.is_plain && self.session.is_some() && self.state.read().outdated.is_empty() {
-            let (in_place, rest) = self.write_in_place(entries);
-            return in_place + self.insert_buffered(&rest);
-        }
-        self.insert_buffered(entries)
-    }
-
-    /// Writes entries to their pages. Returns the number written, and the entries without room.
-    fn write_in_place(&self, entries: &[(Fingerprint, LogAddress)]) -> (u64, Vec<(Fingerprint, LogAddress)>) {
-        let mut slot = self.pass.lock();
-        // An entry that is written into the old run during a pass would be missing in the next run,
-        // so the pass is finished first. Its failure is recorded as the trouble of the index.
-        let _ = self.step(&mut slot, u64::MAX);
-        let run = self.state.read().run.clone();
-        let (Some(run), true) = (run, slot.is_none()) else { return (0, entries.to_vec()) };
-        let entry_of = |(fingerprint, address)| IndexEntry { key: self.key_of(fingerprint), address };
-        let placed = run.run.put_all_in_place(entries, entry_of, &self.pages);
-        self.counters.page_writes.add(placed.keys.len() as u64);
-        {
-            let mut state = self.state.write();
-            placed.keys.iter().for_each(|key| state.note_key(*key));
-            state.placed_count += placed.keys.len() as u64;
-        }
-        if let Some(error) = &placed.failed {
-            self.note_unreadable(error);
-        }
-        (placed.keys.len() as u64, placed.rest)
-    }
-
-    fn insert_buffered(&self, entries: &[(Fingerprint, LogAddress)]) -> u64 {
         let full_len = self.capacity * 2 + 8192;
         let must_wait = |state: &DiskIndexState| {
             self.session.is_some() && !state.is_incomplete && state.active.len() + entries.len() > full_len
@@ -617,7 +562,7 @@ impl DiskIndex {
         let Some(frozen) = frozen else { return };
         let old = old.map(|named| named.run);
         let (storage, codes) = (Arc::clone(&self.storage), identity.codes(&self.key));
-        match MergePass::begin(storage, &identity, codes, old, frozen, fills_filter, self.is_plain) {
+        match MergePass::begin(storage, &identity, codes, old, frozen, fills_filter) {
             Ok(pass) => *slot = Some(pass),
             Err(error) => self.give_up(&identity.file(), &error),
         }
@@ -681,7 +626,6 @@ impl DiskIndex {
         let identity = RunIdentity { generation: passed.generation, session, key_bits: self.key_bits };
         let named = NamedRun { run: Arc::new(passed.run), identity, note };
         let old = state.run.replace(named);
-        state.placed_count = 0;
         (state.trouble, state.retry_len) = (None, 0);
         let unsaved = old.filter(|old| !state.is_saved(old));
         drop(state);
@@ -760,4 +704,54 @@ fn filter_of(run: &Arc<IndexRun>, expected_blocks: u64) -> Result<Filter, OpenDi
         reader.take(count);
     }
     Ok(filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_world::MemoryStorage;
+
+    use super::super::page::{PAGE_BYTES, RunPageBuilder};
+    use super::*;
+
+    /// Earlier versions could be configured to leave room in each page, and to write entries there
+    /// in place. A crash leaves such entries in a run whose summary does not count them.
+    #[test]
+    fn an_entry_that_was_written_in_place_is_found_and_stays() {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let settings = DiskIndexSettings { memory_bytes: 4096, expected_blocks: 500, fingerprint_bits: 48 };
+        let open = |session| DiskIndex::open(Arc::clone(&storage), [1; 32], settings, session).unwrap().0;
+        let entry = |number: u64| (Fingerprint(number << 40), LogAddress::new(number).unwrap());
+        let saved: Vec<_> = (1..1000).map(entry).collect();
+        let index = DiskIndex::new(Arc::clone(&storage), [1; 32], settings, Some([1; 16]));
+        index.insert_all(&saved);
+        index.save(Vec::new()).unwrap();
+
+        let run = index.state.read().run.clone().unwrap().run;
+        let last = run.fences.len() - 1;
+        let mut pages = vec![0; run.fences.len() * PAGE_BYTES];
+        storage.read_at(&run.file, 0, &mut pages).unwrap();
+        let (mut entries, mut page) = (Vec::new(), [0; PAGE_BYTES]);
+        run.page(last as u64, &mut page).unwrap().read_all(&mut entries).unwrap();
+        let (fingerprint, address) = (Fingerprint(entries[0].key + (1 << 39)), entries[0].address);
+        entries.insert(1, IndexEntry { key: fingerprint.0, address });
+        let mut builder = RunPageBuilder::new(run.codes);
+        assert!(last > 0 && entries.iter().all(|entry| builder.push(*entry)), "the last page has room");
+        pages[last * PAGE_BYTES..].copy_from_slice(&builder.finish(last as u64));
+        storage.create_anew(&run.file).unwrap();
+        storage.append(&run.file, &pages).unwrap();
+
+        // The log names the entry behind the part that the note covers, so an opening inserts it.
+        for session in [None, Some([2; 16])] {
+            let index = open(session);
+            index.insert_all(&[(fingerprint, address)]);
+            assert!(index.candidates(fingerprint).addresses.contains(&address));
+            for (fingerprint, address) in &saved {
+                assert_eq!(index.candidates(*fingerprint).addresses, [*address]);
+            }
+            index.save(Vec::new()).unwrap();
+            assert_eq!(index.failure(), None);
+        }
+        let index = open(None);
+        assert_eq!((index.len(), index.candidates(fingerprint).addresses), (1000, vec![address]));
+    }
 }

@@ -15,10 +15,9 @@
 //! run, in the order of keys. The work is divided among the insertions, so that none waits long; so
 //! is the preparation of the [memory](spare) that is needed next.
 //!
-//! Nothing is written in place, unless the index was configured [for that](in_place) as a
-//! comparison. A [summary](summary) names the valid run, and is replaced when the next run is
-//! durable. So a crash leaves the previous run, with the note that names the part of the log that
-//! it covers.
+//! Nothing is written in place. A [summary](summary) names the valid run, and is replaced when the
+//! next run is durable. So a crash leaves the previous run, with the note that names the part of
+//! the log that it covers.
 //!
 //! Entries are not removed one by one. A collector that replaces a part of the log marks its
 //! addresses as [outdated], and the next pass leaves out the entries of the run there.
@@ -26,7 +25,6 @@
 mod buffer;
 mod disk_index;
 mod filter;
-mod insert_in_place;
 mod nearby;
 mod outdated;
 mod page;

@@ -71,11 +71,6 @@ impl RunPageBuilder {
         (!self.entries.is_empty()).then_some(self.first_key)
     }
 
-    pub(super) fn is_half_full(&self) -> bool {
-        let width = self.key_bytes.saturating_add(self.address_bytes);
-        width.saturating_mul(self.entries.len()) >= ENTRIES_BYTES / 2
-    }
-
     /// Adds an entry that is not before the last one. Returns false if there is no room for it.
     pub(super) fn push(&mut self, entry: IndexEntry) -> bool {
         if self.entries.is_empty() {

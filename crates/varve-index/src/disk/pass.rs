@@ -64,11 +64,10 @@ impl MergePass {
         old: Option<Arc<IndexRun>>,
         FrozenBuffer { buffer: frozen, outdated, .. }: FrozenBuffer,
         fills_filter: bool,
-        is_half_empty: bool,
     ) -> Result<Self, PassError> {
         let entries_total = old.as_ref().map_or(0, |run| run.entry_count) + frozen.len() as u64;
         let file = identity.file();
-        let writer = RunWriter::create(storage, file.clone(), codes, is_half_empty)
+        let writer = RunWriter::create(storage, file.clone(), codes)
             .map_err(|source| PassError::Write { file: file.clone(), source })?;
         let first = frozen.next_in_table(0);
         Ok(Self {

@@ -155,7 +155,7 @@ impl RunReader {
             return false;
         }
         // Entries out of order would make the next run unsearchable. The addresses of one key may
-        // be in any order: those written in place are.
+        // be in any order: earlier versions could write entries in place.
         let first = self.entries.first().map(|entry| entry.key);
         let fence = usize::try_from(page).ok().and_then(|page| self.run.fences.get(page)).copied();
         last <= first && self.entries.is_sorted_by_key(|entry| entry.key) && first == fence
@@ -172,18 +172,11 @@ pub(super) struct RunWriter {
     fences: Vec<u64>,
     entry_count: u64,
     unsynced_bytes: u64,
-    /// True if half of each page must stay free.
-    is_half_empty: bool,
 }
 
 impl RunWriter {
     /// Creates the file, and replaces one that was never finished.
-    pub(super) fn create(
-        storage: Arc<dyn Storage>,
-        file: FileName,
-        codes: PageCodes,
-        is_half_empty: bool,
-    ) -> io::Result<Self> {
+    pub(super) fn create(storage: Arc<dyn Storage>, file: FileName, codes: PageCodes) -> io::Result<Self> {
         storage.create_anew(&file)?;
         let page = RunPageBuilder::new(codes);
         Ok(Self {
@@ -195,14 +188,12 @@ impl RunWriter {
             fences: Vec::new(),
             entry_count: 0,
             unsynced_bytes: 0,
-            is_half_empty,
         })
     }
 
     /// Adds an entry that is not before the last one.
     pub(super) fn push(&mut self, entry: IndexEntry) -> io::Result<()> {
-        let is_enough = self.is_half_empty && self.page.is_half_full();
-        if is_enough || !self.page.push(entry) {
+        if !self.page.push(entry) {
             self.finish_page()?;
             assert!(self.page.push(entry), "an empty page takes any entry");
         }

@@ -20,8 +20,6 @@ pub(super) struct DiskIndexState {
     /// the buffers were inserted since.
     pub(super) outdated: OutdatedPlaces,
     pub(super) active: EntryBuffer,
-    /// The number of entries that were written into the run in place.
-    pub(super) placed_count: u64,
     pub(super) filter: Filter,
     /// A filter to replace a full one, usually a larger one. The current pass and new insertions
     /// fill it.
@@ -52,8 +50,7 @@ pub(super) struct FrozenBuffer {
 
 impl DiskIndexState {
     pub(super) fn buffered(&self) -> u64 {
-        self.placed_count
-            + (self.active.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.buffer.len())) as u64
+        (self.active.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.buffer.len())) as u64
     }
 
     pub(super) fn buffered_addresses(&self, key: u64, into: &mut Vec<LogAddress>) {

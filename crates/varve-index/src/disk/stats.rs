@@ -28,8 +28,6 @@ pub struct DiskIndexStats {
     pub filtered: u64,
     /// Pages that were read for look-ups.
     pub page_reads: u64,
-    /// Pages that were written in place, if the index is configured for that.
-    pub page_writes: u64,
     /// Look-ups that passed the filter, read the disk, and found nothing.
     pub false_reads: u64,
     /// Entries that were added to the cache of neighbours.
@@ -45,7 +43,6 @@ pub(super) struct DiskIndexCounters {
     pub(super) lookups: LookupCounter,
     pub(super) filtered: LookupCounter,
     pub(super) page_reads: LookupCounter,
-    pub(super) page_writes: LookupCounter,
     pub(super) false_reads: LookupCounter,
     pub(super) remembered: LookupCounter,
     pub(super) passes: LookupCounter,

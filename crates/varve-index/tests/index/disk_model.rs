@@ -87,15 +87,12 @@ struct Tested {
     session: u8,
     /// The number of entries that were inserted before the notes were forgotten.
     noted_since: u64,
-    /// True if it works like Venti's own index.
-    is_plain: bool,
 }
 
 impl Tested {
-    fn new(is_plain: bool) -> Self {
+    fn new() -> Self {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let index = DiskIndex::new(Arc::clone(&storage), KEY, SETTINGS, Some([0; 16]));
-        let index = if is_plain { index.plain() } else { index };
         Self {
             storage,
             index,
@@ -105,7 +102,6 @@ impl Tested {
             outdated: BTreeSet::new(),
             session: 0,
             noted_since: 0,
-            is_plain,
         }
     }
 
@@ -182,9 +178,7 @@ impl Tested {
                 self.index.save(self.note()).unwrap();
                 assert_eq!(self.index.unsaved(), 0);
                 self.outdated.clear();
-                if !self.is_plain {
-                    assert_eq!(self.index.len(), self.kept_len(), "no entry is left that was replaced");
-                }
+                assert_eq!(self.index.len(), self.kept_len(), "no entry is left that was replaced");
             }
             Operation::Replace { first, count } => self.replace(&(first..first + count)),
             Operation::ForgetNotes => {
@@ -218,7 +212,6 @@ impl Tested {
             }
             Err(error) => panic!("{error}"),
         };
-        let index = if self.is_plain { index.plain() } else { index };
         index.outdate(&covered.replaced);
         let is_missing = |number: u64, address: LogAddress| {
             number >= covered.covered
@@ -296,44 +289,12 @@ impl SavedNote {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn it_agrees_with_a_list(operations in operations(), is_plain in any::<bool>()) {
-        let mut tested = Tested::new(is_plain);
+    fn it_agrees_with_a_list(operations in operations()) {
+        let mut tested = Tested::new();
         for operation in &operations {
             tested.apply(operation);
             prop_assert_eq!(tested.index.failure(), None);
         }
         (0..20_600).step_by(11).for_each(|number| tested.check(&tested.index, entry(number).0));
-    }
-}
-
-/// Venti's way: no filter, no buffer except for entries that find no room, and a page read and
-/// written for nearly every entry.
-#[test]
-fn a_plain_index_reads_and_writes_a_page_for_each_entry() {
-    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-    let index = DiskIndex::new(Arc::clone(&storage), KEY, SETTINGS, Some([0; 16])).plain();
-    let spread = |number: u64| {
-        let fingerprint = Fingerprint(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16 << 16);
-        (fingerprint, LogAddress::new(number).unwrap())
-    };
-    let count = 30_000;
-    let all: Vec<_> = (0..count).map(spread).collect();
-    for page in all.chunks(500) {
-        for (fingerprint, _) in page {
-            assert!(index.candidates(*fingerprint).addresses.is_empty());
-        }
-        assert_eq!(index.insert_all(page), page.len() as u64);
-        assert_eq!(index.insert_all(&page[..7]), 0, "they are there");
-        if index.is_due() {
-            index.begin(None);
-        }
-    }
-    assert_eq!((index.len(), index.failure()), (count, None));
-    let stats = index.stats();
-    assert!(stats.page_writes > count * 9 / 10 && stats.page_writes <= count, "{stats:?}");
-    assert!(stats.page_reads > count * 9 / 10, "no look-up was spared: {stats:?}");
-    assert_eq!(stats.filtered, 0);
-    for (fingerprint, address) in &all {
-        assert_eq!(index.candidates(*fingerprint).addresses, [*address]);
     }
 }

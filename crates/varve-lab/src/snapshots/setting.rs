@@ -3,7 +3,7 @@
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel};
 use varve_plan::Engine;
 use varve_sim::PageCacheLimits;
-use varve_store::{CompareMode, DiskIndexConfig, Encryption, Prefetch, StoreConfig};
+use varve_store::{CompareMode, DiskIndexConfig, Encryption, StoreConfig};
 
 use super::workload::{BLOCK_BYTES, LOG_BLOCKS};
 use super::{SettingChoice, SnapshotEngine};
@@ -41,8 +41,8 @@ pub(super) struct SnapshotSetting {
 }
 
 impl SnapshotSetting {
-    /// Returns the settings; `None` for an engine that these settings do not have. Memory that
-    /// helps by its share of the whole log is divided by `scale`: the index and the page cache.
+    /// Returns the settings; `None` if a size is out of its bounds. Memory that helps by its share
+    /// of the whole log is divided by `scale`: the index and the page cache.
     /// Arenas and Varve's caches of reading help by what lies close together, which is the same at
     /// any scale.
     pub(super) fn new(
@@ -54,8 +54,6 @@ impl SnapshotSetting {
         let is_paper = choice == SettingChoice::Paper;
         let [hash_memory, hash_disk, value_memory, value_disk] = Engine::CHOICES;
         let (engine, engine_name) = match (engine, is_paper) {
-            (SnapshotEngine::Venti, true) => (Engine::VENTI, "venti"),
-            (SnapshotEngine::Venti, false) => return None,
             (SnapshotEngine::Hash, true) => (hash_disk, "hash"),
             (SnapshotEngine::Hash, false) => (hash_memory, "hash"),
             (SnapshotEngine::Value, true) => (value_disk, "value"),
@@ -75,11 +73,8 @@ impl SnapshotSetting {
             config.clump_bytes = ClumpBytes::new(BLOCK_BYTES)?;
         }
         config.disk_index = DiskIndexConfig {
-            memory_bytes: if engine.is_plain { 0 } else { PAPER_INDEX_BYTES / scale }
-                .max(DiskIndexConfig::MEMORY_BYTES_MIN),
+            memory_bytes: (PAPER_INDEX_BYTES / scale).max(DiskIndexConfig::MEMORY_BYTES_MIN),
             expected_blocks: (LOG_BLOCKS / scale).max(1),
-            prefetch: if engine.is_plain { Prefetch::None } else { Prefetch::Arena },
-            is_plain: engine.is_plain,
             ..DiskIndexConfig::default()
         };
         let (dirty, clean, cache) = if is_paper {
@@ -96,7 +91,7 @@ impl SnapshotSetting {
                 clean_bytes: (clean / scale).max(CLEAN_BYTES_MIN.min(clean)),
             },
             cache_bytes: cache,
-            saves_index: is_paper && !engine.is_plain,
+            saves_index: is_paper,
             is_paper,
         })
     }

@@ -37,7 +37,6 @@ pub(super) struct IndexSum {
     pub(super) lookups: u64,
     pub(super) filtered: u64,
     pub(super) pages_read: u64,
-    pub(super) pages_written: u64,
 }
 
 impl IndexSum {
@@ -46,7 +45,6 @@ impl IndexSum {
             lookups: stats.lookups,
             filtered: stats.filtered,
             pages_read: stats.page_reads,
-            pages_written: stats.page_writes,
         })
     }
 
@@ -55,7 +53,6 @@ impl IndexSum {
             lookups: self.lookups - before.lookups,
             filtered: self.filtered - before.filtered,
             pages_read: self.pages_read - before.pages_read,
-            pages_written: self.pages_written - before.pages_written,
         }
     }
 }
@@ -70,7 +67,6 @@ impl SnapshotDay {
         self.index.lookups += more.index.lookups;
         self.index.filtered += more.index.filtered;
         self.index.pages_read += more.index.pages_read;
-        self.index.pages_written += more.index.pages_written;
     }
 }
 

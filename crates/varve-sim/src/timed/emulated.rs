@@ -18,8 +18,7 @@ use generated::MAGIC;
 /// and keeps their numbers instead. All other bytes, and files without such blocks, go to the inner
 /// storage. Reads generate the blocks again, so every byte that was written can be read.
 ///
-/// A run of blocks at equal distances takes some fifty bytes of memory, however long it is. Parts
-/// of a file that contain generated blocks cannot be overwritten.
+/// A run of blocks at equal distances takes some fifty bytes of memory, however long it is.
 pub struct EmulatedStorage {
     inner: Arc<dyn Storage>,
     /// The files with generated blocks.
@@ -223,27 +222,6 @@ impl Storage for EmulatedStorage {
         Ok(start)
     }
 
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut files = self.files.lock();
-        let Some(emulated) = files.get_mut(file) else { return self.inner.overwrite(file, offset, bytes) };
-        let mut range = vec![0; bytes.len()];
-        let mut places = Vec::new();
-        emulated.each_part(offset, &mut range, &mut |part, source| match source {
-            PartSource::Kept(at) => {
-                places.push((at, part.len()));
-                Ok(())
-            }
-            PartSource::Block(..) => Err(io::ErrorKind::Unsupported.into()),
-        })?;
-        let mut rest = bytes;
-        for (at, count) in places {
-            let (part, more) = rest.split_at(count);
-            self.inner.overwrite(file, at, part)?;
-            rest = more;
-        }
-        Ok(())
-    }
-
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let files = self.files.lock();
         let Some(emulated) = files.get(file) else { return self.inner.read_at(file, offset, into) };
@@ -390,23 +368,5 @@ mod tests {
         let last = GeneratedBlock { number: 500, bytes: 4096 }.contents();
         assert_eq!((&part[..2], &part[2..18]), (&last[4094..], &[7; 16][..]));
         assert_eq!(part[18..], MAGIC[..2]);
-    }
-
-    #[test]
-    fn generated_blocks_are_not_overwritten() {
-        let storage = EmulatedStorage::new(Arc::new(MemoryStorage::new()));
-        let file = FileName::new("index/1").unwrap();
-        storage.create(&file).unwrap();
-        let mut bytes = vec![1; 10];
-        bytes.extend(GeneratedBlock { number: 1, bytes: 100 }.contents());
-        bytes.extend([2; 10]);
-        storage.append(&file, &bytes).unwrap();
-        storage.overwrite(&file, 2, &[9; 8]).unwrap();
-        storage.overwrite(&file, 112, &[8; 2]).unwrap();
-        let refused = storage.overwrite(&file, 2, &[9; 9]).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
-        bytes[2..10].fill(9);
-        bytes[112..114].fill(8);
-        assert!(contents(&storage, &file) == bytes);
     }
 }

@@ -29,7 +29,7 @@ pub struct FailureProfile {
     pub name: String,
     /// The publication that the rates come from, and what was assumed.
     pub source: String,
-    /// Sectors that cannot be read any more, until their file is removed or they are overwritten.
+    /// Sectors that cannot be read any more, until their file is removed or cut there.
     #[serde(default)]
     pub latent_sector_errors_per_year: f64,
     /// Reads in which one bit is wrong. The next read of the same place is right.
@@ -308,14 +308,6 @@ impl Storage for FailingStorage {
         Ok(start)
     }
 
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.pass_time()?;
-        self.inner.overwrite(file, offset, bytes)?;
-        let end = offset + bytes.len() as u64;
-        self.state.lock().renew(file, offset.div_ceil(SECTOR), end / SECTOR);
-        Ok(())
-    }
-
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.read(file, offset, into, |into| self.inner.read_at(file, offset, into))
     }
@@ -427,7 +419,8 @@ mod tests {
         let other = FileName::new("other").unwrap();
         storage.rename(&file, &other).unwrap();
         assert!(read(&other).is_err());
-        storage.overwrite(&other, 0, &[2; 512]).unwrap();
+        storage.truncate(&other, 0).unwrap();
+        storage.append(&other, &[2; 512]).unwrap();
         read(&other).unwrap();
         assert_eq!(storage.tally().failed_reads, 2);
     }

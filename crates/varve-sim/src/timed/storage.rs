@@ -98,12 +98,6 @@ impl Storage for TimedStorage {
         Ok(start)
     }
 
-    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.inner.overwrite(file, offset, bytes)?;
-        self.write(file, offset..offset + bytes.len() as u64);
-        Ok(())
-    }
-
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(file, offset, into)?;
         self.read(file, offset, into, true);

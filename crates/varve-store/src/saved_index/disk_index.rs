@@ -71,7 +71,6 @@ pub(crate) fn load(
     let coverage = Coverage::decode(&note).ok_or(LoadCheckpointError::Note)?;
     let outdated: Vec<_> = coverage.outdated().map(|id| config.arena_map.granules_of(id)).collect();
     index.outdate(&outdated);
-    let index = if config.disk_index.is_plain { index.plain() } else { index };
     Ok((index.into(), coverage))
 }
 
@@ -82,7 +81,5 @@ pub(crate) fn empty(
     keys: &LogKeys,
     session: Option<[u8; 16]>,
 ) -> ScoreIndex {
-    let index =
-        DiskIndex::new(index_folders::index_storage(world, config), key(keys), settings(config), session);
-    if config.disk_index.is_plain { index.plain().into() } else { index.into() }
+    DiskIndex::new(index_folders::index_storage(world, config), key(keys), settings(config), session).into()
 }

@@ -165,38 +165,6 @@ fn duplicates_out_of_order_bring_nothing_in_and_those_in_order_all() {
     store.close().unwrap();
 }
 
-/// Venti's own algorithm keeps every promise, and reads the disk for every block.
-#[test]
-fn a_plain_index_finds_all_and_is_asked_on_disk_each_time() {
-    let mut config = config();
-    config.disk_index = DiskIndexConfig {
-        memory_bytes: DiskIndexConfig::MEMORY_BYTES_MIN,
-        prefetch: Prefetch::None,
-        is_plain: true,
-        ..config.disk_index
-    };
-    let mut seed = 10;
-    contract::check(&mut || {
-        seed += 1;
-        open(&created(&config), seed, WRITER)
-    });
-    let storage = created(&config);
-    let store = open(&storage, 2, WRITER);
-    let names = put(&store, 0..MANY);
-    // The store is dropped: entries written in place are kept, and the others are inserted again.
-    drop(store);
-    let store = open(&storage, 3, WRITER);
-    let before = store.disk_index_stats().unwrap();
-    assert_eq!(put(&store, 0..MANY), names);
-    assert_eq!(new_blocks(&store), 0);
-    let after = store.disk_index_stats().unwrap();
-    assert!((after.page_reads - before.page_reads) * 10 > MANY * 9, "{after:?}");
-    store.close().unwrap();
-    let reader = open(&storage, 4, StoreAccess::Read);
-    check(&reader, &names);
-    assert_eq!(reader.disk_index_stats().unwrap().trouble, None);
-}
-
 #[test]
 fn a_crash_loses_nothing_that_was_synced() {
     let storage = created(&config());
