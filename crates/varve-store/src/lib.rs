@@ -22,6 +22,9 @@
 //! vault ─▶ drafts ─▶ finder ─▶ reader ─▶ tail ─▶ intake ─▶ store
 //! ```
 //!
+//! Callers use the front. They ask the vault and the intake directly only for the operations that
+//! the front does not have: files of the store, single arenas, the writer's repairs.
+//!
 //! Read first: `store.rs` and `store/open.rs` (the parts, from the lowest up), `intake/put.rs` (a
 //! block is put), and `reader/attempts.rs` (a block is read).
 //!

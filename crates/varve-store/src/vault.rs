@@ -117,9 +117,7 @@ impl Vault {
         self.world.storage.as_ref()
     }
 
-    /// Returns the settings that were chosen when the store was made.
-    #[must_use]
-    pub fn config(&self) -> &StoreConfig {
+    pub(crate) fn config(&self) -> &StoreConfig {
         &self.config
     }
 
@@ -135,16 +133,11 @@ impl Vault {
         self.config.arena_map
     }
 
-    /// Returns the namer of this store's blocks.
-    #[must_use]
-    pub fn namer(&self) -> &Namer {
+    pub(crate) fn namer(&self) -> &Namer {
         &self.namer
     }
 
-    /// Returns the role of the key that opened the store; [`Role::Full`] if the store is not
-    /// encrypted.
-    #[must_use]
-    pub fn role(&self) -> Role {
+    pub(crate) fn role(&self) -> Role {
         self.role
     }
 

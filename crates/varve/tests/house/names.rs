@@ -66,7 +66,7 @@ fn parts(name: &str) -> Vec<String> {
 }
 
 /// The name that follows one of the `keywords` at the beginning of an item.
-fn defined<'a>(line: &'a str, keywords: &[&str]) -> Option<&'a str> {
+pub(crate) fn defined<'a>(line: &'a str, keywords: &[&str]) -> Option<&'a str> {
     let item = line.strip_prefix("pub").map_or(line, |rest| match rest.strip_prefix('(') {
         Some(scope) => scope.split_once(") ").map_or(rest, |(_, item)| item),
         None => rest.trim_start(),

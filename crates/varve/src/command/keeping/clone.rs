@@ -116,7 +116,7 @@ fn state_of(
     let mut state = ClonedState::default();
     let read = opened.and_then(|store| {
         state.is_older = session.notice_rollback(&store, there, History::Unknown, &args.target);
-        if store.vault().role().allows(Permission::Read) {
+        if store.role().allows(Permission::Read) {
             let archive = Archive::open(store)?;
             state.snapshot_count = Some(archive.snapshots().len());
             state.newest = archive.snapshots().iter().max_by_key(|snapshot| snapshot.time).cloned();
