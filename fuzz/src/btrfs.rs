@@ -102,10 +102,11 @@ pub fn btrfs(bytes: &[u8]) {
 }
 
 /// A volume with subvolumes, a snapshot, a folder in several leaves, attributes, links, and
-/// contents that are inline, stored, shared, never written, and compressed in each way.
+/// contents that are inline, stored, shared, never written, and compressed in each way. And one
+/// that was in use, with logs of two subvolumes.
 #[must_use]
 pub fn btrfs_seeds() -> Vec<Vec<u8>> {
-    vec![include_bytes!("../disks/btrfs").to_vec()]
+    vec![include_bytes!("../disks/btrfs").to_vec(), include_bytes!("../disks/btrfs-log").to_vec()]
 }
 
 #[cfg(test)]
@@ -135,6 +136,24 @@ mod tests {
         assert_eq!(files.xattrs(child(files.root(), b"inline")).expect("it is whole").len(), 2);
         let many = child(files.root(), b"many");
         assert_eq!(read(child(many, b"file number 59")), 0);
+    }
+
+    #[test]
+    fn the_seed_with_logs_has_changes_of_every_kind() {
+        let files = files(&btrfs_seeds().remove(1));
+        assert_eq!(files.warning(), None);
+        let child = |folder, name: &[u8]| files.child(folder, name).expect("the folder is whole");
+        let sub = child(files.root(), b"sub").expect("it is there").id;
+        for root in [files.root(), sub] {
+            let size = |name| child(root, name).map(|child| files.status(child.id).expect("whole").size);
+            let sizes = [&b"longer"[..], b"created", b"big", b"renamed-2", b"linked-2", b"n794891356550"];
+            assert_eq!(sizes.map(size), [11, 7, 20_000, 8, 7, 0].map(Some));
+            assert_eq!([&b"renamed"[..]].map(size), [None]);
+            let folder = child(root, b"d").expect("it is there").id;
+            assert!(child(folder, b"2").is_none() && child(folder, b"1").is_some());
+            let attr = child(root, b"attr").expect("it is there").id;
+            assert_eq!(files.xattrs(attr).expect("it is whole").len(), 2);
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod extent;
 mod file_number;
 mod folder;
 mod inode;
+mod inode_names;
 mod key;
 mod listing_marks;
 mod log;
@@ -29,8 +30,10 @@ mod lzo;
 mod named_item;
 mod node;
 mod open_trees;
+mod replay;
 mod subvolumes;
 mod superblock;
+mod tree_patch;
 mod tree_root;
 mod trees;
 
@@ -101,10 +104,10 @@ impl Btrfs {
     /// [`FileSystemError`] if no superblock is valid, or if the file system needs a feature that is
     /// not supported.
     pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
-        let OpenTrees { trees, warning } = OpenTrees::open(volume)?;
+        let OpenTrees { trees, logged_checksums, warning } = OpenTrees::open(volume)?;
         let checksums = find_root(&trees, object::CHECKSUM_TREE)?.map(|(root, _)| root);
         Ok(Self {
-            contents: Contents::new(DataChecksums::new(checksums)),
+            contents: Contents::new(DataChecksums::new(checksums, logged_checksums)),
             trees,
             subvolumes: Subvolumes::new(),
             marks: ListingMarks::default(),

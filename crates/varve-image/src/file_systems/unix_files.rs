@@ -30,6 +30,19 @@ pub(crate) fn kind_of_entry(number: u8) -> Option<FileKind> {
     })
 }
 
+/// Returns the number by which an entry of a folder states this kind.
+pub(crate) fn entry_of_kind(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::File => 1,
+        FileKind::Folder => 2,
+        FileKind::CharacterDevice => 3,
+        FileKind::BlockDevice => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+        FileKind::SymbolicLink => 7,
+    }
+}
+
 /// Escapes a name for use in a path. Valid names stay as they are.
 pub(crate) fn shown_name(name: &[u8]) -> Vec<u8> {
     let is_dots = [&b"."[..], b".."].contains(&name);

@@ -14,8 +14,14 @@ pub(super) const KEY_BYTES: usize = 17;
 pub(super) mod kind {
     /// An inode.
     pub const INODE: u8 = 1;
+    /// The names of an inode in one folder, under the folder's inode.
+    pub const NAMES_OF_INODE: u8 = 12;
+    /// A name of an inode for which the item above has no room, under a hash.
+    pub const LONG_NAMES_OF_INODE: u8 = 13;
     /// An extended attribute, under the hash of its name.
     pub const XATTR: u8 = 24;
+    /// Only in a log: from its offset on, the log has every entry of the folder, up to a position.
+    pub const LOGGED_INDEXES: u8 = 72;
     /// An entry of a folder, under the hash of its name.
     pub const NAME_BY_HASH: u8 = 84;
     /// An entry of a folder, under its position.
@@ -68,8 +74,51 @@ impl TreeKey {
         Self::new(u64_at(bytes, 0), u8_at(bytes, 8), u64_at(bytes, 9))
     }
 
+    /// Returns the greatest key before this one.
+    pub(super) fn before(self) -> Option<Self> {
+        let Self { object, kind, offset } = self;
+        if let Some(offset) = offset.checked_sub(1) {
+            return Some(Self { offset, ..self });
+        }
+        if let Some(kind) = kind.checked_sub(1) {
+            return Some(Self::new(object, kind, u64::MAX));
+        }
+        Some(Self::new(object.checked_sub(1)?, u8::MAX, u64::MAX))
+    }
+
+    /// Returns the least key after this one.
+    pub(super) fn next(self) -> Option<Self> {
+        let Self { object, kind, offset } = self;
+        if let Some(offset) = offset.checked_add(1) {
+            return Some(Self { offset, ..self });
+        }
+        if let Some(kind) = kind.checked_add(1) {
+            return Some(Self::new(object, kind, 0));
+        }
+        Some(Self::new(object.checked_add(1)?, 0, 0))
+    }
+
     /// Returns true if the key is for the same object and kind.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         (self.object, self.kind) == (other.object, other.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_has_one_before_and_one_after_it() {
+        let key = TreeKey::new;
+        let (first, last) = (key(0, 0, 0), key(u64::MAX, u8::MAX, u64::MAX));
+        assert_eq!((first.before(), last.next()), (None, None));
+        for (one, next) in [
+            (key(5, 6, 7), key(5, 6, 8)),
+            (key(5, 6, u64::MAX), key(5, 7, 0)),
+            (key(5, u8::MAX, u64::MAX), key(6, 0, 0)),
+        ] {
+            assert_eq!((one.next(), next.before()), (Some(next), Some(one)));
+        }
     }
 }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use super::chunks::ChunkMap;
 use super::damaged;
 use super::key::{KEY_BYTES, TreeKey, kind, object};
-use super::log;
+use super::log::ReplayedLogs;
 use super::logical::LogicalBytes;
 use super::superblock::BtrfsSuperblock;
+use super::tree_root::TreeRoot;
 use super::trees::Trees;
 use crate::FileSystemError;
 use crate::bytes::fields::array_at;
@@ -22,6 +23,8 @@ const DEVICE_UUID_AT: usize = 66;
 /// All trees, and a warning if they show less than a mount would.
 pub(super) struct OpenTrees {
     pub(super) trees: Trees,
+    /// The logs that were replayed and have checksums of data.
+    pub(super) logged_checksums: Vec<TreeRoot>,
     pub(super) warning: Option<String>,
 }
 
@@ -82,9 +85,11 @@ impl OpenTrees {
         }
         let bytes = LogicalBytes::new(volume, chunks, devices);
         let trees = Trees::new(bytes, superblock);
-        warnings.extend(log::warning(&trees));
+        let logs = ReplayedLogs::of(&trees);
+        warnings.extend(logs.warnings);
         let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
-        Ok(Self { trees, warning })
+        let trees = trees.with_patches(logs.patches);
+        Ok(Self { trees, logged_checksums: logs.checksums, warning })
     }
 }
 

@@ -2,6 +2,8 @@
 //! [`LEVEL_MAX`] levels, and no node is reached twice: the level sinks with each step, and each
 //! node begins with the key that its parent has for it.
 
+use std::collections::BTreeMap;
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
@@ -11,6 +13,7 @@ use super::key::TreeKey;
 use super::logical::LogicalBytes;
 use super::node::{BtrfsNode, NodePointer};
 use super::superblock::BtrfsSuperblock;
+use super::tree_patch::{PatchRange, TreePatch};
 use super::tree_root::TreeRoot;
 use crate::FileSystemError;
 
@@ -19,20 +22,26 @@ const LEVEL_MAX: u8 = 7;
 /// The capacity of the cache of nodes.
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// An item in a leaf.
+/// An item of a tree.
 #[derive(Clone)]
-pub(super) struct TreeItem {
-    leaf: Arc<BtrfsNode>,
-    slot: usize,
+pub(super) enum TreeItem {
+    Stored { leaf: Arc<BtrfsNode>, slot: usize },
+    Patched { key: TreeKey, data: Arc<[u8]> },
 }
 
 impl TreeItem {
     pub(super) fn key(&self) -> TreeKey {
-        self.leaf.key(self.slot)
+        match self {
+            Self::Stored { leaf, slot } => leaf.key(*slot),
+            Self::Patched { key, .. } => *key,
+        }
     }
 
     pub(super) fn data(&self) -> &[u8] {
-        self.leaf.data(self.slot)
+        match self {
+            Self::Stored { leaf, slot } => leaf.data(*slot),
+            Self::Patched { data, .. } => data,
+        }
     }
 }
 
@@ -41,13 +50,20 @@ pub(super) struct Trees {
     bytes: LogicalBytes,
     superblock: BtrfsSuperblock,
     nodes: Cache<u64, Arc<BtrfsNode>>,
+    /// By the addresses of the roots of the trees.
+    patches: BTreeMap<u64, TreePatch>,
 }
 
 impl Trees {
     pub(super) fn new(bytes: LogicalBytes, superblock: BtrfsSuperblock) -> Self {
         let count = CACHE_BYTES.checked_div(u64::from(superblock.node_bytes)).unwrap_or(1);
         let nodes = Cache::new(usize::try_from(count).unwrap_or(1));
-        Self { bytes, superblock, nodes }
+        Self { bytes, superblock, nodes, patches: BTreeMap::new() }
+    }
+
+    /// Shows trees with these changes, by the addresses of their roots.
+    pub(super) fn with_patches(self, patches: BTreeMap<u64, TreePatch>) -> Self {
+        Self { patches, ..self }
     }
 
     pub(super) fn bytes(&self) -> &LogicalBytes {
@@ -105,11 +121,42 @@ impl Trees {
         root: &TreeRoot,
         key: &TreeKey,
     ) -> Result<Option<TreeItem>, FileSystemError> {
+        match self.patches.get(&root.logical) {
+            Some(patch) => self.last_patched_up_to(root, patch, key),
+            None => self.last_stored_up_to(root, key),
+        }
+    }
+
+    /// Returns the last item whose key is not greater, in a tree with changes.
+    ///
+    /// # Errors
+    /// [`FileSystemError`] if a node on the way cannot be read.
+    pub(super) fn last_patched_up_to(
+        &self,
+        root: &TreeRoot,
+        patch: &TreePatch,
+        key: &TreeKey,
+    ) -> Result<Option<TreeItem>, FileSystemError> {
+        let added = patch.last_up_to(key).map(|(key, data)| TreeItem::Patched { key, data });
+        let mut limit = *key;
+        loop {
+            let stored = self.last_stored_up_to(root, &limit)?;
+            let is_later = |stored: &TreeItem| added.as_ref().is_none_or(|added| added.key() < stored.key());
+            let Some(stored) = stored.filter(is_later) else { return Ok(added) };
+            if !patch.hides(&stored.key()) {
+                return Ok(Some(stored));
+            }
+            let Some(before) = stored.key().before() else { return Ok(added) };
+            limit = before;
+        }
+    }
+
+    fn last_stored_up_to(&self, root: &TreeRoot, key: &TreeKey) -> Result<Option<TreeItem>, FileSystemError> {
         let mut node = self.root(root)?;
         loop {
             let Some(slot) = node.count_up_to(key).checked_sub(1) else { return Ok(None) };
             if node.is_leaf() {
-                return Ok(Some(TreeItem { leaf: node, slot }));
+                return Ok(Some(TreeItem::Stored { leaf: node, slot }));
             }
             node = self.node(&node.below(slot))?;
         }
@@ -126,12 +173,54 @@ impl Trees {
     /// Iterates over the items from `first` to `last`. After an error, the items behind the
     /// unreadable node follow.
     pub(super) fn range(&self, root: &TreeRoot, first: TreeKey, last: TreeKey) -> TreeRange<'_> {
-        TreeRange { trees: self, start: Some(*root), path: Vec::new(), first, last }
+        self.patched_range(root, self.patches.get(&root.logical), first, last)
+    }
+
+    /// Iterates over the items from `first` to `last` of a tree with changes.
+    pub(super) fn patched_range<'a>(
+        &'a self,
+        root: &TreeRoot,
+        patch: Option<&'a TreePatch>,
+        first: TreeKey,
+        last: TreeKey,
+    ) -> TreeRange<'a> {
+        let stored = StoredRange { trees: self, start: Some(*root), path: Vec::new(), first, last };
+        let added = patch.map(|patch| patch.range(first, last).peekable());
+        TreeRange { stored, next: None, added }
     }
 }
 
 /// The items of a tree between two keys.
 pub(super) struct TreeRange<'a> {
+    stored: StoredRange<'a>,
+    /// The next stored item, if it was read already.
+    next: Option<Result<TreeItem, FileSystemError>>,
+    added: Option<Peekable<PatchRange<'a>>>,
+}
+
+impl Iterator for TreeRange<'_> {
+    type Item = Result<TreeItem, FileSystemError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Some(added) = &mut self.added else { return self.stored.next() };
+        loop {
+            let stored = self.next.take().or_else(|| self.stored.next());
+            let Some((key, _)) = added.peek() else { return stored };
+            match stored {
+                Some(Ok(item)) if item.key() == **key => {}
+                Some(Ok(item)) if item.key() > **key => self.next = Some(Ok(item)),
+                Some(item) => return Some(item),
+                None => {}
+            }
+            if let Some((key, Some(data))) = added.next() {
+                return Some(Ok(TreeItem::Patched { key: *key, data: Arc::clone(data) }));
+            }
+        }
+    }
+}
+
+/// The items that a tree has on the disk, between two keys.
+struct StoredRange<'a> {
     trees: &'a Trees,
     /// The root, until the walk has begun.
     start: Option<TreeRoot>,
@@ -141,7 +230,7 @@ pub(super) struct TreeRange<'a> {
     last: TreeKey,
 }
 
-impl TreeRange<'_> {
+impl StoredRange<'_> {
     fn enter(&mut self, node: Arc<BtrfsNode>) {
         let up_to = node.count_up_to(&self.first);
         let before = up_to.saturating_sub(1);
@@ -151,7 +240,7 @@ impl TreeRange<'_> {
     }
 }
 
-impl Iterator for TreeRange<'_> {
+impl Iterator for StoredRange<'_> {
     type Item = Result<TreeItem, FileSystemError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -174,7 +263,7 @@ impl Iterator for TreeRange<'_> {
                 return None;
             }
             if node.is_leaf() {
-                return Some(Ok(TreeItem { leaf: Arc::clone(node), slot: now }));
+                return Some(Ok(TreeItem::Stored { leaf: Arc::clone(node), slot: now }));
             }
             let pointer = node.below(now);
             match self.trees.node(&pointer) {

@@ -1,4 +1,4 @@
-//! Damaged copies, unsupported features, several devices, and volumes that were in use.
+//! Damaged copies, unsupported features, and several devices.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// The places of all nodes of a disk, also of those that are no longer used, by their addresses.
-fn nodes(disk: &[u8]) -> BTreeMap<u64, Vec<usize>> {
+pub fn nodes(disk: &[u8]) -> BTreeMap<u64, Vec<usize>> {
     let uuid = &disk[SUPERBLOCK + 32..SUPERBLOCK + 48];
     let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for place in (0..disk.len() - NODE_BYTES).step_by(4096) {
@@ -67,7 +67,7 @@ fn a_second_copy_is_read_if_the_first_one_is_damaged() {
     }
     let files = open(disk);
     let mount = Mount::again(&sandbox, &path, "ro,noatime").unwrap();
-    assert!(compare(&*files, files.root(), &mount.0, &mut BTreeMap::new()) > 40);
+    assert!(compare(&*files, files.root(), &mount.0, &mut Compared::default()) > 40);
 }
 
 #[test]
@@ -170,32 +170,6 @@ fn superblocks_are_checked() {
         let error = opened(changed).err().unwrap();
         assert_eq!(error, format!("Btrfs file system cannot be read: {expected} is not supported"));
     }
-}
-
-#[test]
-fn a_volume_in_use_is_shown_as_of_its_last_commit() {
-    let sandbox = Sandbox::new();
-    let Some((mount, path)) = Mount::new(&sandbox, 200 * MIB, &[], "commit=300") else { return };
-    fs::write(mount.path("committed"), noise(50_000, 1)).unwrap();
-    mount.run("sync");
-    let synced = |name| {
-        let mut file = File::options().create(true).append(true).open(mount.path(name)).unwrap();
-        std::io::Write::write_all(&mut file, &noise(50_000, 2)).unwrap();
-        file.sync_all().unwrap();
-    };
-    synced("logged");
-    synced("committed");
-    let disk = fs::read(&path).unwrap();
-    drop(mount);
-    let files = open(disk);
-    let warning = files.warning().unwrap();
-    let expected = "it was in use: changes of 2 files and folders that fsync wrote after the last commit \
-                    are not shown";
-    assert_eq!(warning, expected);
-    let committed = id_of(&*files, "committed");
-    assert_eq!(content(&*files, committed, 50_000), noise(50_000, 1));
-    assert_eq!(files.free_places().unwrap(), None);
-    assert_eq!(files.places(committed).unwrap(), None);
 }
 
 const PIECE_BYTES: usize = 65536;
