@@ -662,7 +662,7 @@ pub struct TakeSnapshotArgs {
     #[arg(long)]
     pub keep_swap: bool,
 
-    /// Archive the free blocks of ext file systems in disk images as zeros
+    /// Archive the free blocks of file systems in disk images as zeros
     ///
     /// This applies to file systems that were unmounted cleanly, and are proven to be in use.
     #[arg(long, conflicts_with = "qmp")]

@@ -20,6 +20,7 @@ mod data_checksums;
 mod extent;
 mod file_number;
 mod folder;
+mod free;
 mod inode;
 mod inode_names;
 mod key;
@@ -30,6 +31,7 @@ mod lzo;
 mod named_item;
 mod node;
 mod open_trees;
+mod places;
 mod replay;
 mod subvolumes;
 mod superblock;
@@ -191,6 +193,18 @@ impl FileSystem for Btrfs {
             Err(FileSystemError::Absent { .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        match self.find_kind(file, FileKind::File, "regular file") {
+            Ok(found) => self.places_of(&found),
+            Err(FileSystemError::Absent { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn free_places(&self) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        Ok(self.proven_free().ok())
     }
 
     fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {

@@ -19,6 +19,7 @@ use crate::disks::content::{FileSystemKind, VolumeContent};
 use crate::disks::disk::Disk;
 use crate::disks::partitions::PartitionPurpose;
 use crate::disks::volume::Volume;
+use crate::file_systems::btrfs::Btrfs;
 use crate::file_systems::ext::ExtFileSystem;
 use crate::file_systems::xfs::XfsFiles;
 use crate::leave_out::left_out::LeftOut;
@@ -82,25 +83,24 @@ impl LeftOut {
         }
     }
 
-    fn add_free_of_xfs(&mut self, volume: &Volume, proof: &Proof<'_>) {
-        let what = "free blocks";
-        match free_of_xfs(volume, proof) {
-            Ok(places) => {
-                let why = "free in both trees of every group of XFS that was left in order".into();
-                self.add(volume, what, places, why);
-            }
-            Err(reason) => self.keep(volume, what, &reason),
-        }
-    }
-
     fn add_free(&mut self, disk: &Disk, opened: &[OpenExt<'_>], proof: &Proof<'_>) {
         let what = "free blocks";
         for volume in disk.volumes() {
             let VolumeContent::FileSystem(kind) = volume.content() else { continue };
-            if kind == FileSystemKind::Xfs {
-                self.add_free_of_xfs(volume, proof);
-            } else if !is_ext(volume) {
-                self.keep(volume, what, &format!("the free blocks of {} are not supported", kind.name()));
+            let (found, why) = match kind {
+                FileSystemKind::Xfs => (
+                    free_of_xfs(volume, proof),
+                    "free in both trees of every group of XFS that was left in order",
+                ),
+                FileSystemKind::Btrfs => {
+                    (free_of_btrfs(volume, proof), "in no extent of Btrfs, all of whose counts agree")
+                }
+                _ if is_ext(volume) => continue,
+                _ => (Err(format!("the free blocks of {} are not supported", kind.name())), ""),
+            };
+            match found {
+                Ok(places) => self.add(volume, what, places, why.into()),
+                Err(reason) => self.keep(volume, what, &reason),
             }
         }
         for OpenExt { volume, files } in opened {
@@ -133,6 +133,16 @@ fn free_of_xfs(volume: &Volume, proof: &Proof<'_>) -> Result<Vec<Range<u64>>, St
         names: &["XFS", "external XFS log"],
         own_bytes: 0..2048,
     };
+    proof.check(volume, &claim)?;
+    Ok(places)
+}
+
+/// Returns the free ranges of a volume with Btrfs.
+fn free_of_btrfs(volume: &Volume, proof: &Proof<'_>) -> Result<Vec<Range<u64>>, String> {
+    let files = Btrfs::open(volume.read()).map_err(|error| error.to_string())?;
+    let places = files.proven_free().map_err(|reason| format!("the free blocks are uncertain: {reason}"))?;
+    let purpose = PartitionPurpose::LinuxFiles;
+    let claim = VolumeClaim { purpose, names: &["Btrfs"], own_bytes: 65536..69632 };
     proof.check(volume, &claim)?;
     Ok(places)
 }

@@ -1,6 +1,7 @@
 //! Btrfs, as `mkfs.btrfs` and the kernel write it, and with damage.
 
 mod damage;
+mod free;
 mod log;
 
 use std::collections::BTreeMap;

@@ -217,7 +217,7 @@ fn chosen(usable: &[&'static Maker]) -> Vec<Round> {
     if std::env::var("VARVE_PAIRS").is_ok_and(|which| which == "all") {
         return usable.iter().flat_map(|old| rounds(old, usable, &PLACES)).collect();
     }
-    let known = ["swap", "ext2", "ext3", "ext4", "xfs", "ntfs", "LVM"];
+    let known = ["swap", "ext2", "ext3", "ext4", "btrfs", "xfs", "ntfs", "LVM"];
     let of_name = |name: &str| usable.iter().find(|maker| maker.name == name).copied();
     let proven: Vec<_> = known.into_iter().filter_map(of_name).collect();
     let over = |name: &str, places| of_name(name).map(|old| rounds(old, usable, places)).unwrap_or_default();

@@ -110,6 +110,17 @@ impl ChunkMap {
         Ok(used)
     }
 
+    /// Iterates over the first addresses and the lengths of all chunks.
+    pub(super) fn lengths(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.chunks.iter().map(|(start, chunk)| (*start, chunk.length))
+    }
+
+    /// Iterates over the places at which the stripes of a chunk begin.
+    pub(super) fn first_places(&self, logical: u64) -> impl Iterator<Item = u64> {
+        let chunk = self.chunks.get(&logical);
+        chunk.into_iter().flat_map(|chunk| chunk.stripes.iter().filter_map(|stripe| stripe.place))
+    }
+
     /// Finds the bytes at an address.
     pub(super) fn locate(&self, logical: u64) -> Result<Copies, NoCopy> {
         let (start, chunk) = self.chunks.range(..=logical).next_back().ok_or(NoCopy::NoChunk)?;

@@ -34,6 +34,18 @@ pub(super) mod kind {
     pub const ROOT: u8 = 132;
     /// From a subvolume to the folder that it is in.
     pub const ROOT_PARENT: u8 = 144;
+    /// A used extent, under its address and length.
+    pub const EXTENT: u8 = 168;
+    /// A node of a tree, under its address and level.
+    pub const TREE_EXTENT: u8 = 169;
+    /// A block group, under its address and length.
+    pub const BLOCK_GROUP: u8 = 192;
+    /// Free space, under its address and length.
+    pub const FREE_EXTENT: u8 = 199;
+    /// A bit for each sector of a range that is free, under its address and length.
+    pub const FREE_BITMAP: u8 = 200;
+    /// A part of a device that a chunk has, under its place.
+    pub const DEVICE_EXTENT: u8 = 204;
     /// A device of the file system.
     pub const DEVICE: u8 = 216;
     /// A chunk, under its address.
@@ -44,10 +56,18 @@ pub(super) mod kind {
 pub(super) mod object {
     /// The devices in the tree of chunks.
     pub const DEVICES: u64 = 1;
+    /// The tree with all used extents.
+    pub const EXTENT_TREE: u64 = 2;
+    /// The tree with the parts of devices that chunks have.
+    pub const DEVICE_TREE: u64 = 4;
     /// The subvolume at the top.
     pub const TOP_SUBVOLUME: u64 = 5;
     /// The tree with the checksums of data.
     pub const CHECKSUM_TREE: u64 = 7;
+    /// The tree of free space.
+    pub const FREE_SPACE_TREE: u64 = 10;
+    /// The tree of block groups, which are in the tree of extents without it.
+    pub const BLOCK_GROUP_TREE: u64 = 11;
     /// The roots of logs.
     pub const LOGS: u64 = 6_u64.wrapping_neg();
     /// The first number of an inode, of a subvolume other than the top, and of the chunks.

@@ -21,6 +21,14 @@ impl LogicalBytes {
         Self { volume, chunks, devices }
     }
 
+    pub(super) fn volume(&self) -> &dyn ReadAt {
+        &self.volume
+    }
+
+    pub(super) fn chunks(&self) -> &ChunkMap {
+        &self.chunks
+    }
+
     /// Returns the number of copies of the byte at this address on this device; 1 if there is none.
     pub(super) fn copy_count(&self, logical: u64) -> usize {
         self.chunks.locate(logical).map_or(1, |copies| copies.places.len())

@@ -6,6 +6,7 @@
 //! |    160 |     8 | generation                  |     16 |     2 | bytes of the name            |
 //! |    168 |     8 | inode of the root folder    |     18 |       | name in the folder           |
 //! |    176 |     8 | address of the tree         |        |       |                              |
+//! |    200 |     8 | generation of the last snapshot |    |       |                               |
 //! |    216 |     4 | 0: it is being deleted      |        |       |                              |
 //! |    238 |     1 | level of the tree           |        |       |                              |
 
@@ -31,6 +32,8 @@ pub(super) struct Subvolume {
     pub(super) root: TreeRoot,
     /// The inode of its root folder.
     pub(super) root_folder: u64,
+    /// The generation of its last snapshot. A snapshot has nothing that is newer.
+    pub(super) last_snapshot: u64,
 }
 
 /// The folder that a subvolume is in.
@@ -52,11 +55,13 @@ pub(super) struct Subvolumes {
 /// # Errors
 /// [`FileSystemError`]
 pub(super) fn find_root(trees: &Trees, id: u64) -> Result<Option<(TreeRoot, u64)>, FileSystemError> {
+    find_item(trees, id)?.map(|item| root_of(&item, id)).transpose()
+}
+
+fn find_item(trees: &Trees, id: u64) -> Result<Option<TreeItem>, FileSystemError> {
     let last = TreeKey::new(id, kind::ROOT, u64::MAX);
     let item = trees.last_up_to(&trees.superblock().root, &last)?;
-    let Some(item) = item.filter(|item| item.key().is_beside(&last)) else { return Ok(None) };
-    let found = root_of(&item, id)?;
-    Ok((u32_at(item.data(), 216) > 0).then_some(found))
+    Ok(item.filter(|item| item.key().is_beside(&last) && u32_at(item.data(), 216) > 0))
 }
 
 /// Reads the item of a root, and returns the root and the inode of its root folder.
@@ -84,10 +89,11 @@ impl Subvolumes {
     /// [`FileSystemError`]
     pub(super) fn get(&self, trees: &Trees, id: u64) -> Result<Arc<Subvolume>, FileSystemError> {
         self.known.get_or_insert_with(&id, || {
-            let found = find_root(trees, id)?;
             let absent = || FileSystemError::Absent { what: format!("subvolume {id}") };
-            let (root, root_folder) = found.ok_or_else(absent)?;
-            Ok(Arc::new(Subvolume { id, root, root_folder }))
+            let item = find_item(trees, id)?.ok_or_else(absent)?;
+            let (root, root_folder) = root_of(&item, id)?;
+            let last_snapshot = u64_at(item.data(), 200);
+            Ok(Arc::new(Subvolume { id, root, root_folder, last_snapshot }))
         })
     }
 

@@ -12,9 +12,11 @@
 //! |     80 |     8 | the root tree                   |    200 |     1 | level of the log tree         |
 //! |     88 |     8 | the chunk tree                  |    201 |     8 | number of this device         |
 //! |     96 |     8 | the log tree; 0: none           |    209 |     8 | bytes of this device          |
+//! |    120 |     8 | used bytes                      |    217 |     8 | bytes of it that chunks have  |
 //! |    136 |     8 | number of devices               |    267 |    16 | UUID of this device           |
 //! |    144 |     4 | bytes of a sector               |    571 |    16 | UUID in the headers of nodes  |
 //! |    148 |     4 | bytes of a node                 |    811 |  2048 | the chunks of the chunk tree  |
+//! |    180 |     8 | features that writers need      |        |       |                               |
 //!
 //! All numbers are little-endian.
 
@@ -26,7 +28,7 @@ use crate::bytes::fields::{array_at, has_at, u8_at, u16_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
 
 /// The places of the superblock and its copies.
-const PLACES: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
+pub(super) const PLACES: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const SUPERBLOCK_BYTES: usize = 4096;
 const FIRST_CHUNKS_AT: usize = 811;
 const FIRST_CHUNKS_BYTES_MAX: usize = 2048;
@@ -34,6 +36,8 @@ const FIRST_CHUNKS_BYTES_MAX: usize = 2048;
 const IS_METADATA_DUMP: u64 = 3 << 33;
 /// The UUID of the file system, its trees or its checksums are being changed by a tool.
 const IS_BEING_CHANGED: u64 = 0x1f << 36;
+/// Other file systems grow from it.
+const IS_SEED: u64 = 1 << 32;
 
 /// Features that change what a reader must do.
 mod feature {
@@ -45,6 +49,14 @@ mod feature {
     /// extended inode references, RAID 5 and 6, skinny metadata, no holes, RAID1 with 3 and 4
     /// copies, and simple quotas. They change nothing for a reader, or are visible in the items.
     pub(super) const HARMLESS: u64 = 0x3ff | 1 << 11 | 1 << 16;
+}
+
+/// Features that a writer must know.
+pub(super) mod read_only_feature {
+    pub(in super::super) const FREE_SPACE_TREE_VALID: u64 = 1 << 1;
+    pub(in super::super) const BLOCK_GROUP_TREE: u64 = 1 << 3;
+    /// Those above, a tree of free space that may be out of date, and verified files.
+    pub(in super::super) const KNOWN: u64 = 0xf;
 }
 
 /// The facts of a valid superblock.
@@ -65,6 +77,14 @@ pub(super) struct BtrfsSuperblock {
     pub(super) device_uuid: [u8; 16],
     /// Keys and chunks of the chunk tree itself.
     pub(super) first_chunks: Vec<u8>,
+    /// The bytes that extents have.
+    pub(super) used_bytes: u64,
+    pub(super) device_count: u64,
+    pub(super) device_bytes: u64,
+    /// The bytes of the device that chunks have.
+    pub(super) device_used_bytes: u64,
+    pub(super) read_only_features: u64,
+    pub(super) is_seed: bool,
     /// True if the first superblock is damaged and this is a copy.
     pub(super) is_copy: bool,
 }
@@ -95,6 +115,25 @@ impl BtrfsSuperblock {
             }
         };
         Ok(newest)
+    }
+
+    /// Checks that every superblock of the device is one of the same commit.
+    ///
+    /// # Errors
+    /// The contradiction, in words.
+    pub(super) fn check_copies(&self, volume: &dyn ReadAt) -> Result<(), String> {
+        let has_room = |place: &u64| place.saturating_add(SUPERBLOCK_BYTES as u64) <= self.device_bytes;
+        for place in PLACES.into_iter().filter(has_room) {
+            let copy = Self::read_at(volume, place);
+            let is_same = copy.is_ok_and(|copy| {
+                (copy.uuid, copy.device_uuid, copy.generation, copy.root)
+                    == (self.uuid, self.device_uuid, self.generation, self.root)
+            });
+            if !is_same {
+                return Err(format!("the superblock at byte {place} is not a copy of the first one"));
+            }
+        }
+        Ok(())
     }
 
     fn read_at(volume: &dyn ReadAt, place: u64) -> Result<Self, FileSystemError> {
@@ -179,6 +218,12 @@ impl BtrfsSuperblock {
             device: u64_at(bytes, 201),
             device_uuid: array_at(bytes, 267),
             first_chunks: bytes.get(FIRST_CHUNKS_AT..first_end).unwrap_or_default().to_vec(),
+            used_bytes: u64_at(bytes, 120),
+            device_count: u64_at(bytes, 136),
+            device_bytes: u64_at(bytes, 209),
+            device_used_bytes: u64_at(bytes, 217),
+            read_only_features: u64_at(bytes, 180),
+            is_seed: flags & IS_SEED != 0,
             is_copy: false,
         })
     }

@@ -12,6 +12,12 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
+/// Gives a superblock at this place the right checksum.
+pub fn seal_at(disk: &mut [u8], place: usize) {
+    let sum = crc32c(&disk[place + 32..place + SUPERBLOCK_BYTES]);
+    disk[place..place + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
 /// The places of all nodes of a disk, also of those that are no longer used, by their addresses.
 pub fn nodes(disk: &[u8]) -> BTreeMap<u64, Vec<usize>> {
     let uuid = &disk[SUPERBLOCK + 32..SUPERBLOCK + 48];
@@ -137,10 +143,6 @@ fn damaged_data_is_an_error_for_that_part() {
 #[test]
 fn superblocks_are_checked() {
     let Some(disk) = small(&[], "echo x >x") else { return };
-    let seal = |disk: &mut [u8]| {
-        let sum = crc32c(&disk[SUPERBLOCK + 32..SUPERBLOCK + SUPERBLOCK_BYTES]);
-        disk[SUPERBLOCK..SUPERBLOCK + 4].copy_from_slice(&sum.to_le_bytes());
-    };
     let opened = |disk: Vec<u8>| {
         Disk::open(Arc::new(disk)).volume("p0").unwrap().open_file_system().map_err(|error| told(&error))
     };
@@ -165,7 +167,7 @@ fn superblocks_are_checked() {
     ] {
         let mut changed = disk.clone();
         changed[SUPERBLOCK + place] |= bit;
-        seal(&mut changed);
+        seal_at(&mut changed, SUPERBLOCK);
         // The copy does not have the feature, and is not used.
         let error = opened(changed).err().unwrap();
         assert_eq!(error, format!("Btrfs file system cannot be read: {expected} is not supported"));

@@ -52,7 +52,7 @@ pub const MAKERS: &[Maker] = &[
          for set in 'mode 0100600' 'uid 0'; do debugfs -w -R \"set_inode_field swapfile $set\" $1; done",
     ),
     // Data and metadata are mixed, because the volume is small.
-    shell("btrfs", &["mkfs.btrfs"], "mkfs.btrfs -q -f --mixed $1"),
+    shell("btrfs", &["mkfs.btrfs", "btrfs"], "mkfs.btrfs -q -f --mixed $1"),
     // The three settings remove a lower bound of 300 MB.
     shell("xfs", &["mkfs.xfs", "xfs_db", "xfs_repair"], "TEST_DIR=t TEST_DEV=t QA_CHECK_FS=t mkfs.xfs -q -f $1"),
     shell("f2fs", &["mkfs.f2fs"], "mkfs.f2fs -q -f $1"),

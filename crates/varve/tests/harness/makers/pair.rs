@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use serde_json::Value;
+use varve_image::Ranges;
 
 use super::{LVM_SWAP, Maker, VOLUME_BYTES, output};
 use crate::sandbox::{Sandbox, noise, tool};
@@ -223,7 +224,7 @@ impl Pair {
         match self.content {
             "swap" => agrees(&SWAP_TYPES),
             "ext4" => agrees(&LINUX_TYPES),
-            "ext2" | "ext3" | "xfs" => is_free_asked && agrees(&LINUX_TYPES),
+            "ext2" | "ext3" | "btrfs" | "xfs" => is_free_asked && agrees(&LINUX_TYPES),
             "ntfs" => agrees(&WINDOWS_TYPES),
             "LVM" => agrees(&LVM_TYPES),
             _ => false,
@@ -231,7 +232,8 @@ impl Pair {
     }
 
     /// Returns the ranges of the volume that may come back as zeros: swap, by its header; swap
-    /// files, where their tools place them; and blocks that e2fsprogs or xfsprogs report as free.
+    /// files, where their tools place them; and blocks that e2fsprogs, btrfs-progs or xfsprogs
+    /// report as free.
     fn droppable(&self) -> Vec<Range<u64>> {
         match self.content {
             "swap" => vec![pages_of_swap(&self.volume, 0)],
@@ -242,6 +244,7 @@ impl Pair {
             }
             "ntfs" => page_file_of_ntfs(&self.volume),
             "ext2" | "ext3" => free_of_ext(&self.volume),
+            "btrfs" => free_of_btrfs(&self.volume),
             "xfs" => free_of_xfs(&self.volume),
             "ext4" => {
                 let mut found = free_of_ext(&self.volume);
@@ -313,6 +316,7 @@ impl Pair {
                 said("swaplabel", &[&part("restored swap", LVM_SWAP.start, length)])
             }
             "ntfs" => said("ntfsfix", &["--no-action", &volume]),
+            "btrfs" => said("btrfs", &["check", &volume]),
             "xfs" => said("xfs_repair", &["-n", "-f", &volume]),
             _ => said("e2fsck", &["-f", "-n", &volume]),
         };
@@ -429,6 +433,40 @@ fn free_of_xfs(volume: &Path) -> Vec<Range<u64>> {
     let found: Vec<_> = text.lines().filter_map(extent).collect();
     assert!(!found.is_empty(), "{text}");
     found
+}
+
+/// Returns the ranges in bytes in which `btrfs inspect-internal` shows no extent, less the
+/// beginning of the device and the second superblock.
+fn free_of_btrfs(volume: &Path) -> Vec<Range<u64>> {
+    let volume = volume.to_str().unwrap();
+    let dump = |words: &[&str]| output("btrfs", &[&["inspect-internal"], words, &[volume]].concat());
+    let after = |line: &str, word: &str| -> Option<u64> {
+        line.split_whitespace().skip_while(|other| *other != word).nth(1)?.trim_end_matches(')').parse().ok()
+    };
+    let node_bytes = dump(&["dump-super"]).lines().find_map(|line| after(line, "nodesize")).unwrap();
+    // The first address, the length, and the places on the device.
+    let mut chunks: Vec<(u64, u64, Vec<u64>)> = Vec::new();
+    for line in dump(&["dump-tree", "-t", "chunk"]).lines() {
+        if let Some(start) = after(line, "CHUNK_ITEM") {
+            chunks.push((start, 0, Vec::new()));
+        } else if let Some(chunk) = chunks.last_mut() {
+            chunk.1 = after(line, "length").unwrap_or(chunk.1);
+            chunk.2.extend(after(line, "offset").filter(|_| line.contains("devid")));
+        }
+    }
+    let (first, second) = (0..1 << 20, 64 << 20..(64 << 20) + (64 << 10));
+    let mut used: Ranges = [first, second].into_iter().collect();
+    for line in dump(&["dump-tree", "-t", "extent"]).lines() {
+        let Some((_, key)) = line.split_once(" key (") else { continue };
+        let length = after(key, "EXTENT_ITEM").or_else(|| after(key, "METADATA_ITEM").map(|_| node_bytes));
+        let Some(length) = length else { continue };
+        let start: u64 = key.split(' ').next().unwrap().parse().unwrap();
+        let chunk = chunks.iter().find(|chunk| (chunk.0..chunk.0 + chunk.1).contains(&start)).unwrap();
+        used.extend(chunk.2.iter().map(|place| place + start - chunk.0..place + start - chunk.0 + length));
+    }
+    let all: Ranges = std::iter::once(0..VOLUME_BYTES).collect();
+    assert!(!chunks.is_empty());
+    all.without(&used).into_iter().collect()
 }
 
 /// Returns the blocks of `/swapfile` after its first page, as `debugfs` reports them.
