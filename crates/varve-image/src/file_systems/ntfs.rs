@@ -47,6 +47,8 @@ const RECORD_MASK: u64 = (1 << 48) - 1;
 const REPARSE_BYTES_MAX: u64 = 16 << 10;
 /// The longest extended attribute of Linux.
 const XATTR_BYTES_MAX: u64 = 64 << 10;
+/// The names of a file without content that are looked up in their folders.
+const CHECKED_NAMES_MAX: usize = 16;
 /// The contents whose parts are remembered: 96 MiB of memory if each has as many as possible.
 const CACHED_CONTENTS: usize = 8;
 /// The time between 1601 and 1970, in units of 100 nanoseconds.
@@ -93,6 +95,9 @@ impl NtfsFiles {
             return Err(FileSystemError::Absent { what: format!("content of the folder {}", id.0) });
         }
         let stream = file.stream(attribute::DATA, b"", self.table.boot())?;
+        if stream.is_none() {
+            self.check_without_content(id, &file)?;
+        }
         let mut keeper = None;
         // A driver that stores content elsewhere leaves a hole and fills it on demand: a file
         // without a hole is complete.
@@ -104,6 +109,31 @@ impl NtfsFiles {
             keeper = Some(reparse::keeper(&reparse));
         }
         Ok(NtfsContent { stream, keeper })
+    }
+
+    /// Checks that the folders of a file without content do not state a size. Drivers update the
+    /// sizes in folders late, or not at all for other names of the file. So a size there proves
+    /// only that the file has had content, and a file that has had content keeps at least an empty
+    /// one.
+    fn check_without_content(&self, id: FileId, file: &NtfsFile) -> Result<(), FileSystemError> {
+        let names = file.all_of_kind(attribute::FILE_NAME)?;
+        let folders = names.iter().filter_map(|name| NtfsName::parse(id.0, name.resident_value()?));
+        for folder in folders.map(|name| name.folder()).take(CHECKED_NAMES_MAX) {
+            let what = format!("folder of record {folder}");
+            let mut stated = 0;
+            let visited = visit_names(&self.table, &self.table.file(folder)?, &what, &mut |name| {
+                let is_own = name.record == id.0;
+                stated = stated.max(if is_own { name.size() } else { 0 });
+                if is_own { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            // A listing of the folder reports its own damage.
+            drop(visited);
+            if stated > 0 {
+                let problem = format!("it has no content, and its folder states {stated} bytes");
+                return Err(damaged(&format!("file of record {}", id.0), &problem));
+            }
+        }
+        Ok(())
     }
 
     /// Returns a file's reparse point, if it has one.

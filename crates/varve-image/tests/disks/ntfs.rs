@@ -297,6 +297,25 @@ fn content_that_is_kept_elsewhere_is_not_shown_as_zeros() {
 }
 
 #[test]
+fn a_file_that_has_lost_its_content_is_not_shown_as_empty() {
+    if missing(&["mkfs.ntfs", "ntfs-3g"]) {
+        return;
+    }
+    let Some(mut disk) = disk(&Sandbox::new()) else { return };
+    let whole = open(disk.clone());
+    let [lost, empty] = ["one byte", "EMPTY"].map(|name| id_of(&*whole, name));
+    for id in [lost, empty] {
+        let data = attribute(&disk, record(&disk, id), 0x80);
+        disk[data..data + 4].fill(0xff);
+    }
+    let files = open(disk);
+    for problem in [files.status(lost).unwrap_err(), files.read_at(lost, 0, &mut [0]).unwrap_err()] {
+        assert!(problem.to_string().contains("its folder states 1 bytes"), "{problem}");
+    }
+    assert_eq!(files.status(empty).unwrap().size, 0);
+}
+
+#[test]
 fn memory_is_left_out_of_what_was_left_in_order() {
     if missing(&["mkfs.ntfs", "ntfs-3g"]) {
         return;

@@ -8,8 +8,10 @@
 //! |      0 |     4 | `INDX`                  |     12 |     2 | flags: 2 for the last one, no name  |
 //! |     24 |       | a node                  |     16 |       | the name, as in the file's record   |
 //! |        |       | **of a node**           |        |       | **of a name**                       |
-//! |      0 |     4 | position of the entries |     56 |     4 | attributes of the file              |
-//! |      4 |     4 | end of the entries      |     64 |     1 | letters                             |
+//! |      0 |     4 | position of the entries |      0 |     8 | the record of the folder            |
+//! |      4 |     4 | end of the entries      |     48 |     8 | size of the file                    |
+//! |        |       |                         |     56 |     4 | attributes of the file              |
+//! |        |       |                         |     64 |     1 | letters                             |
 //! |        |       |                         |     65 |     1 | kind of the name; 2 is that of DOS  |
 //! |        |       |                         |     66 |       | UTF-16                              |
 //!
@@ -54,6 +56,16 @@ impl NtfsName {
     /// Returns true if it is a second name for DOS.
     pub(super) fn is_of_dos(&self) -> bool {
         u8_at(&self.bytes, 65) == 2
+    }
+
+    /// Returns the record of the folder that has the name.
+    pub(super) fn folder(&self) -> u64 {
+        u64_at(&self.bytes, 0) & RECORD_MASK
+    }
+
+    /// Returns the size of the file, as it was when the name was last written.
+    pub(super) fn size(&self) -> u64 {
+        u64_at(&self.bytes, 48)
     }
 
     /// Returns the attributes of the file, as they were when the name was last written.
