@@ -3,6 +3,8 @@
 
 use parking_lot::Mutex;
 
+use crate::OnChild;
+
 /// At most this many readers of large folders are served well.
 const BOOKMARKS_MAX: usize = 64;
 
@@ -15,6 +17,13 @@ pub(super) struct Bookmark {
     pub(super) children_before: u64,
     /// The first block before it that could not be read.
     pub(super) lost_block: Option<u64>,
+}
+
+/// Counts children, and passes on those from `first`.
+pub(super) struct ChildCounter<'a> {
+    pub(super) next: u64,
+    pub(super) first: u64,
+    pub(super) visit: &'a mut OnChild<'a>,
 }
 
 /// The newest come first.

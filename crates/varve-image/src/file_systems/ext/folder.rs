@@ -16,7 +16,7 @@ use super::superblock::incompatible;
 use super::{ExtFileSystem, damaged};
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
-use crate::file_systems::bookmarks::Bookmark;
+use crate::file_systems::bookmarks::{Bookmark, ChildCounter};
 use crate::file_systems::unix_files::{kind_of_entry, shown_name};
 use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
@@ -225,13 +225,6 @@ pub(super) fn entry_bytes(entry: &[u8]) -> usize {
 
 fn what(folder: &ExtInode) -> String {
     format!("folder of inode {}", folder.number)
-}
-
-/// Counts children, and passes on those from `first`.
-pub(super) struct ChildCounter<'a> {
-    pub(super) next: u64,
-    pub(super) first: u64,
-    pub(super) visit: &'a mut OnChild<'a>,
 }
 
 #[cfg(test)]

@@ -12,13 +12,14 @@
 
 use std::ops::ControlFlow;
 
-use super::folder::{ChildCounter, entry_bytes};
+use super::folder::entry_bytes;
 use super::inode::ExtInode;
 use super::name_hash::{HashKind, hash};
 use super::superblock::compatible;
 use super::{ExtFileSystem, MetadataBlock};
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
+use crate::file_systems::bookmarks::ChildCounter;
 use crate::{FileSystemError, FolderChild};
 
 const ROOT_ROWS_AT: usize = 32;

@@ -17,7 +17,7 @@ use super::inode::{XfsFork, XfsForm, XfsInode, what};
 use super::seal::XfsBlockKind;
 use super::{XfsFiles, damaged};
 use crate::bytes::fields::{array_at, be16_at, be32_at, be64_at, u8_at};
-use crate::file_systems::bookmarks::Bookmark;
+use crate::file_systems::bookmarks::{Bookmark, ChildCounter};
 use crate::file_systems::unix_files::{kind_of_entry, shown_name};
 use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
@@ -62,13 +62,6 @@ pub(super) fn entry_at(
     Ok((Some(XfsFolderEntry { inode: be64_at(rest, 0) & INODE_MASK, kind, name }), length))
 }
 
-/// Counts children, and passes on those from `first`.
-struct XfsChildCounter<'a> {
-    next: u64,
-    first: u64,
-    visit: &'a mut OnChild<'a>,
-}
-
 impl XfsFiles {
     /// Returns the number of file system blocks in a block of a folder.
     pub(super) fn folder_blocks(&self) -> u64 {
@@ -84,7 +77,7 @@ impl XfsFiles {
         first: u64,
         visit: &mut OnChild<'_>,
     ) -> Result<(), FileSystemError> {
-        let mut counter = XfsChildCounter { next: 0, first, visit };
+        let mut counter = ChildCounter { next: 0, first, visit };
         if folder.form(XfsFork::Content)? == Some(XfsForm::Local) {
             return self.visit_local(folder, &mut counter).map(|_| ());
         }
@@ -140,7 +133,7 @@ impl XfsFiles {
     /// Returns the problem of a block of a folder.
     fn problem_at(&self, folder: &XfsInode, block: u64) -> Option<FileSystemError> {
         let shown_to_nobody = &mut |_| ControlFlow::Continue(());
-        let mut counter = XfsChildCounter { next: 0, first: u64::MAX, visit: shown_to_nobody };
+        let mut counter = ChildCounter { next: 0, first: u64::MAX, visit: shown_to_nobody };
         self.visit_block(folder, block, &mut counter).err()
     }
 
@@ -174,7 +167,7 @@ impl XfsFiles {
         &self,
         folder: &XfsInode,
         logical: u64,
-        counter: &mut XfsChildCounter<'_>,
+        counter: &mut ChildCounter<'_>,
     ) -> Result<ControlFlow<()>, FileSystemError> {
         let Some((bytes, end)) = self.names_block(folder, logical)? else {
             return Ok(ControlFlow::Continue(()));
@@ -197,7 +190,7 @@ impl XfsFiles {
     fn visit_local(
         &self,
         folder: &XfsInode,
-        counter: &mut XfsChildCounter<'_>,
+        counter: &mut ChildCounter<'_>,
     ) -> Result<ControlFlow<()>, FileSystemError> {
         let bytes = folder.fork(XfsFork::Content);
         let size = usize::try_from(folder.size).unwrap_or(usize::MAX);
@@ -227,7 +220,7 @@ impl XfsFiles {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn count_child(&self, entry: &XfsFolderEntry<'_>, counter: &mut XfsChildCounter<'_>) -> ControlFlow<()> {
+    fn count_child(&self, entry: &XfsFolderEntry<'_>, counter: &mut ChildCounter<'_>) -> ControlFlow<()> {
         let Some(child) = self.child_of(entry, counter.next >= counter.first) else {
             return ControlFlow::Continue(());
         };
