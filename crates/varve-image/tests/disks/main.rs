@@ -19,5 +19,6 @@ mod recovery;
 mod relocate;
 mod sandbox;
 mod sectors;
+mod sweep;
 mod walk;
 mod xfs;
