@@ -45,10 +45,6 @@ fn range_of(start: u64, length: u64) -> Result<Range<u64>, String> {
     Ok(start..end)
 }
 
-fn whole_tree() -> (TreeKey, TreeKey) {
-    (TreeKey::new(0, 0, 0), TreeKey::new(u64::MAX, u8::MAX, u64::MAX))
-}
-
 fn addresses_of(groups: &BTreeMap<u64, BtrfsBlockGroup>) -> Ranges {
     groups.iter().map(|(start, group)| *start..start.saturating_add(group.length)).collect()
 }
@@ -129,8 +125,7 @@ impl Btrfs {
 
     /// Passes all items of a tree to `visit`.
     fn each(&self, id: u64, mut visit: impl FnMut(&TreeItem) -> Result<(), String>) -> Result<(), String> {
-        let (first, last) = whole_tree();
-        for item in self.trees.range(&self.tree(id)?, first, last) {
+        for item in self.trees.items(&self.tree(id)?) {
             visit(&item.map_err(said)?)?;
         }
         Ok(())

@@ -88,7 +88,7 @@ impl ReplayedLogs {
 /// Returns the number of inodes in a log.
 fn count_files(trees: &Trees, log: &TreeRoot) -> Result<usize, FileSystemError> {
     let mut count = 0_usize;
-    for item in trees.range(log, TreeKey::new(0, 0, 0), TreeKey::new(u64::MAX, u8::MAX, u64::MAX)) {
+    for item in trees.items(log) {
         count = count.saturating_add(usize::from(item?.key().kind == kind::INODE));
         if count >= FILES_MAX {
             break;

@@ -110,14 +110,21 @@ impl<'a> LogReplay<'a> {
 
     /// Returns an item of the subvolume, with the changes so far.
     fn item(&self, key: &TreeKey) -> Result<Option<TreeItem>, FileSystemError> {
-        let last = self.trees.last_patched_up_to(&self.subvolume.root, &self.patch, key)?;
-        Ok(last.filter(|item| item.key() == *key))
+        self.trees.find_patched(&self.subvolume.root, Some(&self.patch), key)
     }
 
-    /// Returns some of the items of the subvolume from `first` to `last`, with the changes so far.
-    fn batch(&self, first: TreeKey, last: TreeKey) -> Result<Vec<TreeItem>, FileSystemError> {
+    /// Returns some of the items of the subvolume from `next` to `last`, with the changes so far,
+    /// and moves `next` behind them. The caller may change them. Returns `None` at the end.
+    fn next_batch(
+        &self,
+        next: &mut Option<TreeKey>,
+        last: TreeKey,
+    ) -> Result<Option<Vec<TreeItem>>, FileSystemError> {
+        let Some(first) = next.filter(|first| *first <= last) else { return Ok(None) };
         let items = self.trees.patched_range(&self.subvolume.root, Some(&self.patch), first, last);
-        items.take(BATCH).collect()
+        let batch: Vec<TreeItem> = items.take(BATCH).collect::<Result<_, _>>()?;
+        *next = batch.last().and_then(|item| item.key().next());
+        Ok(Some(batch))
     }
 
     fn set(&mut self, key: TreeKey, data: Vec<u8>) -> Result<(), FileSystemError> {
@@ -159,10 +166,9 @@ impl<'a> LogReplay<'a> {
     }
 
     fn step(&mut self, step: ReplayStep) -> Result<(), FileSystemError> {
-        let (first, last) = (TreeKey::new(0, 0, 0), TreeKey::new(u64::MAX, u8::MAX, u64::MAX));
         // Files without a name, which a mount removes.
         let mut ignored = None;
-        for item in self.trees.range(&self.log, first, last) {
+        for item in self.trees.items(&self.log) {
             let item = item?;
             let (key, data) = (item.key(), item.data());
             if key.kind == kind::INODE {
@@ -244,10 +250,8 @@ impl<'a> LogReplay<'a> {
     /// Removes the attributes of an inode that its log does not have.
     fn remove_unlogged_xattrs(&mut self, number: u64) -> Result<(), FileSystemError> {
         let key = |hash| TreeKey::new(number, kind::XATTR, hash);
-        let mut next = Some(0);
-        while let Some(first) = next {
-            let batch = self.batch(key(first), key(u64::MAX))?;
-            next = batch.last().and_then(|item| item.key().offset.checked_add(1));
+        let mut next = Some(key(0));
+        while let Some(batch) = self.next_batch(&mut next, key(u64::MAX))? {
             for item in batch {
                 let logged = self.trees.find(&self.log, &item.key())?;
                 let is_logged = |name: &[u8]| {

@@ -37,9 +37,10 @@ impl TreePatch {
         self.bytes
     }
 
-    /// Returns true if the tree's own item with this key no longer counts.
-    pub(super) fn hides(&self, key: &TreeKey) -> bool {
-        self.items.contains_key(key)
+    /// Returns the data of the item with this key, or `Some(None)` if it is removed. The tree's own
+    /// item with this key no longer counts then. `None` if there is no change.
+    pub(super) fn get(&self, key: &TreeKey) -> Option<Option<&Arc<[u8]>>> {
+        self.items.get(key).map(Option::as_ref)
     }
 
     /// Returns the last added item whose key is not greater.

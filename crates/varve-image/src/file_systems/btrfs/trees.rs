@@ -143,7 +143,7 @@ impl Trees {
             let stored = self.last_stored_up_to(root, &limit)?;
             let is_later = |stored: &TreeItem| added.as_ref().is_none_or(|added| added.key() < stored.key());
             let Some(stored) = stored.filter(is_later) else { return Ok(added) };
-            if !patch.hides(&stored.key()) {
+            if patch.get(&stored.key()).is_none() {
                 return Ok(Some(stored));
             }
             let Some(before) = stored.key().before() else { return Ok(added) };
@@ -167,7 +167,28 @@ impl Trees {
     /// # Errors
     /// [`FileSystemError`] if a node on the way cannot be read.
     pub(super) fn find(&self, root: &TreeRoot, key: &TreeKey) -> Result<Option<TreeItem>, FileSystemError> {
-        Ok(self.last_up_to(root, key)?.filter(|item| item.key() == *key))
+        self.find_patched(root, self.patches.get(&root.logical), key)
+    }
+
+    /// Returns the item with exactly this key, in a tree with changes.
+    ///
+    /// # Errors
+    /// [`FileSystemError`] if a node on the way cannot be read.
+    pub(super) fn find_patched(
+        &self,
+        root: &TreeRoot,
+        patch: Option<&TreePatch>,
+        key: &TreeKey,
+    ) -> Result<Option<TreeItem>, FileSystemError> {
+        if let Some(changed) = patch.and_then(|patch| patch.get(key)) {
+            return Ok(changed.map(|data| TreeItem::Patched { key: *key, data: Arc::clone(data) }));
+        }
+        Ok(self.last_stored_up_to(root, key)?.filter(|item| item.key() == *key))
+    }
+
+    /// Iterates over all items of a tree, as [`range`](Self::range).
+    pub(super) fn items(&self, root: &TreeRoot) -> TreeRange<'_> {
+        self.range(root, TreeKey::new(0, 0, 0), TreeKey::new(u64::MAX, u8::MAX, u64::MAX))
     }
 
     /// Iterates over the items from `first` to `last`. After an error, the items behind the

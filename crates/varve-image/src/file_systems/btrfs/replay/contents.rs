@@ -45,11 +45,9 @@ impl LogReplay<'_> {
         let root = self.subvolume.root;
         let before = self.trees.last_patched_up_to(&root, &self.patch, &key(start))?;
         let before = before.filter(|item| item.key().is_beside(&key(0)));
-        let mut next = Some(before.map_or(start, |item| item.key().offset));
+        let mut next = Some(before.map_or(key(start), |item| item.key()));
         let mut freed = 0_u64;
-        while let Some(first) = next.filter(|first| *first < end) {
-            let batch = self.batch(key(first), key(end.saturating_sub(1)))?;
-            next = batch.last().and_then(|item| item.key().offset.checked_add(1));
+        while let Some(batch) = self.next_batch(&mut next, key(end.saturating_sub(1)))? {
             for item in batch {
                 freed = freed.saturating_add(self.cut(item.key(), item.data(), start, end)?);
             }

@@ -81,10 +81,8 @@ impl LogReplay<'_> {
         is_all: bool,
     ) -> Result<(), FileSystemError> {
         let key = |index| TreeKey::new(folder, kind::NAME_BY_INDEX, index);
-        let mut next = Some(first);
-        while let Some(first) = next.filter(|first| *first <= last) {
-            let batch = self.batch(key(first), key(last))?;
-            next = batch.last().and_then(|item| item.key().offset.checked_add(1));
+        let mut next = Some(key(first));
+        while let Some(batch) = self.next_batch(&mut next, key(last))? {
             for item in batch {
                 let logged = self.trees.find(&self.log, &item.key())?.filter(|_| !is_all);
                 let logged = logged.map_or(Ok(Vec::new()), |logged| self.entries(&logged))?;
@@ -272,9 +270,7 @@ impl LogReplay<'_> {
             let (mut next, last) =
                 (Some(TreeKey::new(number, first, 0)), TreeKey::new(number, last, u64::MAX));
             let mut links = 0_u32;
-            while let Some(first) = next {
-                let batch = self.batch(first, last)?;
-                next = batch.last().and_then(|item| item.key().next()).filter(|next| *next <= last);
+            while let Some(batch) = self.next_batch(&mut next, last)? {
                 for item in batch {
                     let count = self.inode_names(&item.key(), item.data())?.len();
                     links = links.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
