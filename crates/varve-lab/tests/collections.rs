@@ -11,6 +11,8 @@ const DISK_BYTES: usize = 12 << 20;
 const CHANGED_BYTES: usize = 64 << 10;
 const DAYS: u64 = 5;
 const ARENA_SIZE: &str = "4M";
+/// The bytes that may be on the other side of the border of an arena: two blocks.
+const BORDER_BYTES: i64 = 2 * (32 << 10);
 
 /// Returns bytes that do not compress: xorshift64.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
@@ -32,13 +34,14 @@ fn run(program: &Path, words: &[&str]) -> Vec<Value> {
     printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Returns the difference between two numbers in percent of the second.
-fn percent_between(found: &Value, expected: &Value) -> f64 {
-    (found.as_f64().unwrap() / expected.as_f64().unwrap() - 1.0) * 100.0
+/// Returns the difference between two counts of bytes.
+fn bytes_between(found: &Value, expected: &Value) -> i64 {
+    found.as_i64().unwrap() - expected.as_i64().unwrap()
 }
 
 /// The blocks do not compress, so the trace has their exact sizes. It has no blocks of structure,
-/// which are some of the freed bytes.
+/// which are some of the freed bytes. Workers of the real snapshots finish in an order of their own,
+/// so some blocks at the border of two arenas are in the other one.
 #[test]
 fn a_replayed_forget_and_gc_agree_with_the_real_ones() {
     let lab = PathBuf::from(env!("CARGO_BIN_EXE_varve-lab"));
@@ -73,8 +76,9 @@ fn a_replayed_forget_and_gc_agree_with_the_real_ones() {
     let simulated = &replayed.last().unwrap()["collected"];
     assert_eq!(simulated["replaced_arenas"], real["arenas"], "{simulated} {real}");
     assert!(real["arenas"].as_u64().unwrap() >= 3, "{real}");
-    let written = percent_between(&simulated["written_bytes"], &real["written_bytes"]);
-    let freed = percent_between(&simulated["freed_bytes"], &real["freed_bytes"]);
-    assert!(written.abs() < 1.0, "{written} %: {simulated} {real}");
-    assert!((-3.0..1.0).contains(&freed), "{freed} %: {simulated} {real}");
+    let written = bytes_between(&simulated["written_bytes"], &real["written_bytes"]);
+    let freed = bytes_between(&simulated["freed_bytes"], &real["freed_bytes"]);
+    let bound = real["arenas"].as_i64().unwrap() * BORDER_BYTES;
+    assert!(written.abs() < bound, "{written}: {simulated} {real}");
+    assert!(freed.abs() < bound, "{freed}: {simulated} {real}");
 }

@@ -37,7 +37,8 @@ const PART_BYTES: usize = 256 << 10;
 
 /// A file is absent if it is so at each of these looks, and its folder does not list it.
 const LOOKS_MIN: u32 = 3;
-/// A file that its folder lists is looked for so often. With the pauses, these are 2 seconds.
+/// A file that its folder lists, or that is stale, is looked for so often. With the pauses, these
+/// are 2 seconds.
 const LOOKS_MAX: u32 = 1000;
 /// The pause between two looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
@@ -97,23 +98,25 @@ impl FolderTarget {
         let (mut options, path) = (OpenOptions::new(), self.path(name));
         options.read(true).custom_flags(flags.bits().cast_signed());
         let mut look_count = 1;
-        let file = loop {
-            match options.open(&path) {
+        let (file, metadata) = loop {
+            let found = options.open(&path).and_then(|file| file.metadata().map(|metadata| (file, metadata)));
+            match found {
                 // While a file is replaced, some file systems of FUSE find neither the old nor the
                 // new one: from the rename in the program behind them until the kernel knows of it.
-                // A listing comes from that program.
+                // An open old file has no attributes there after the rename, or is stale. A listing
+                // comes from that program.
                 Err(error)
                     if is_absent(&error)
-                        && (look_count < LOOKS_MIN || look_count < LOOKS_MAX && is_listed(&path)) =>
+                        && (look_count < LOOKS_MIN || look_count < LOOKS_MAX && is_listed(&path))
+                        || is_stale(&error) && look_count < LOOKS_MAX =>
                 {
                     look_count += 1;
                     edge::sleep(LOOK_PAUSE);
                 }
                 Err(error) if is_absent(&error) => return Err(AttemptError::NotFound),
-                opened => break opened.map_err(AttemptError::of_io)?,
+                found => break found.map_err(AttemptError::of_io)?,
             }
         };
-        let metadata = file.metadata().map_err(AttemptError::of_io)?;
         if !metadata.is_file() {
             return Err(AttemptError::refused("it is not a plain file"));
         }
@@ -355,6 +358,11 @@ fn is_listed(path: &Path) -> bool {
 
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Returns true if the name has led to another file in the meantime.
+fn is_stale(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::StaleNetworkFileHandle
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {

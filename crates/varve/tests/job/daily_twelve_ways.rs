@@ -17,9 +17,10 @@ const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
 /// The user `nobody`, who may not read everything.
 const NOBODY: u32 = 65_534;
-/// The looks after a machine has begun to stop, in seconds. The last one is just after
-/// `snapshot-within`.
-const LOOKS: [i64; 3] = [10 * HOUR, 20 * HOUR, 30 * HOUR + 600];
+/// The looks after a machine has begun to stop, in seconds. The second one is just after the
+/// promises of 20 hours and the last one just after `snapshot-within`. No look is at the moment
+/// when a promise breaks: the time goes on between a message and `status`.
+const LOOKS: [i64; 3] = [10 * HOUR, 20 * HOUR + 600, 30 * HOUR + 600];
 
 /// A machine, its clock and the servers that it knows.
 struct Machine {
