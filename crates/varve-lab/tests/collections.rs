@@ -40,8 +40,8 @@ fn bytes_between(found: &Value, expected: &Value) -> i64 {
 }
 
 /// The blocks do not compress, so the trace has their exact sizes. It has no blocks of structure,
-/// which are some of the freed bytes. Workers of the real snapshots finish in an order of their own,
-/// so some blocks at the border of two arenas are in the other one.
+/// which are some of the freed bytes. Workers of the real snapshots finish in an order of their
+/// own, so some blocks at the border of two arenas are in the other one.
 #[test]
 fn a_replayed_forget_and_gc_agree_with_the_real_ones() {
     let lab = PathBuf::from(env!("CARGO_BIN_EXE_varve-lab"));
