@@ -1,23 +1,21 @@
 //! File systems of many features, in partition tables of many kinds: each file is the same as in a
-//! mount by the kernel. `VARVE_SWEEP=all` tries each file system in each table (`script/soak
-//! --disks`); without it, each is in one of the tables.
+//! mount by the kernel, or in a copy by another program. `VARVE_SWEEP=all` tries each file system
+//! in each table (`script/soak --disks`); without it, each is in one of the tables.
+
+mod copies;
+mod tables;
+mod volume_groups;
 
 use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
 use std::time::Instant;
 
-use varve_image::Disk;
+use tables::{MIB, VOLUME_BYTES, in_each_table, shell};
 
 use crate::kernel_view::compare;
 use crate::sandbox::{Sandbox, missing};
 use crate::walk::sample;
-
-const MIB: u64 = 1 << 20;
-const VOLUME_BYTES: u64 = 128 * MIB;
 
 /// The type of a mount, and the command that makes the file system on `$1`.
 type Maker = (&'static str, &'static str);
@@ -45,25 +43,6 @@ const MAKERS: [Maker; 21] = [
     ("btrfs", "mkfs.btrfs -q --csum sha256 -m dup $1"),
     ("btrfs", "mkfs.btrfs -q --csum xxhash -R quota,^free-space-tree $1"),
 ];
-
-/// The kind of a table, and the bytes of a sector; `None` for a disk without a table.
-const TABLES: [Option<(&str, u64)>; 7] = [
-    None,
-    Some(("gpt", 512)),
-    Some(("gpt", 2048)),
-    Some(("gpt", 4096)),
-    Some(("dos", 512)),
-    Some(("dos", 2048)),
-    Some(("dos", 4096)),
-];
-
-fn shell(line: &str, words: &[&str]) -> bool {
-    // The settings remove a lower bound of 300 MB.
-    let start =
-        "PATH=$PATH:/usr/sbin:/sbin; export TEST_DIR=t TEST_DEV=t QA_CHECK_FS=t; XFS='mkfs.xfs -q -f'";
-    let line = format!("{start}; {line}");
-    Command::new("sh").args(["-c", &line, "sh"]).args(words).output().unwrap().status.success()
-}
 
 /// A mounted part of a file. It is unmounted at the end, also of a test that fails.
 struct Mounted(PathBuf);
@@ -109,23 +88,6 @@ fn fill(folder: &Path) {
         .for_each(|number| fs::remove_file(folder.join(format!("a name of a file {number}"))).unwrap());
 }
 
-/// Puts a volume into a partition of a new disk. Returns the disk, and the start of the partition.
-fn in_table(sandbox: &Sandbox, volume: &Path, table: (&str, u64)) -> (PathBuf, u64) {
-    let (kind, sector_bytes) = table;
-    let start = 4 * MIB;
-    let disk = sandbox.sparse("in a table", VOLUME_BYTES + 8 * MIB);
-    let sectors = |bytes: u64| bytes / sector_bytes;
-    let script = format!("label: {kind}\nstart={}, size={}, type=L\n", sectors(start), sectors(VOLUME_BYTES));
-    let line = "device=$(losetup -b $1 -f --show \"$2\") && printf '%s' \"$3\" | sfdisk -q \"$device\"; \
-                status=$?; losetup -d \"$device\"; exit $status";
-    let words = [&sector_bytes.to_string(), disk.to_str().unwrap(), &script];
-    assert!(shell(line, &words), "{table:?}");
-    let mut into = File::options().write(true).open(&disk).unwrap();
-    into.seek(SeekFrom::Start(start)).unwrap();
-    io::copy(&mut File::open(volume).unwrap(), &mut into).unwrap();
-    (disk, start)
-}
-
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the table tells how long each comparison takes")]
 fn every_file_is_that_of_a_mount_in_every_table() {
@@ -134,7 +96,6 @@ fn every_file_is_that_of_a_mount_in_every_table() {
     if missing(&tools) {
         return;
     }
-    let is_whole = std::env::var("VARVE_SWEEP").is_ok_and(|which| which == "all");
     let mut compared = 0;
     for (number, (kind, make)) in MAKERS.into_iter().enumerate() {
         let sandbox = Sandbox::new();
@@ -149,28 +110,16 @@ fn every_file_is_that_of_a_mount_in_every_table() {
         };
         fill(&mount.0);
         drop(mount);
-        let one = [TABLES[number % TABLES.len()]];
-        for table in if is_whole { &TABLES[..] } else { &one } {
+        in_each_table(&sandbox, &volume, number, make, |files, disk, start, table| {
             let started = Instant::now();
-            let (disk, start) = match table {
-                Some(table) => in_table(&sandbox, &volume, *table),
-                None => (volume.clone(), 0),
-            };
-            let read = Disk::open(Arc::new(File::open(&disk).unwrap()));
-            let name = if table.is_some() { "p1" } else { "p0" };
-            let part = read.volume(name).unwrap_or_else(|| panic!("{make} in {table:?}"));
-            assert_eq!((part.start(), part.size()), (start, VOLUME_BYTES), "{make} in {table:?}");
-            let files = part.open_file_system().unwrap();
-            assert_eq!(files.warning(), None, "{make}");
-            let mount = Mounted::new(&sandbox, kind, &disk, start, "ro").unwrap();
+            let mount = Mounted::new(&sandbox, kind, disk, start, "ro").unwrap();
             // The kernel counts the space of content in inodes, and rounds on Btrfs.
             let is_exact = kind != "btrfs" && !make.contains("inline_data");
-            let count = compare(&*files, &mount.0, is_exact);
+            let count = compare(files, &mount.0, is_exact);
             assert!(count > 600, "{make}: {count}");
             compared += 1;
-            let table = table.map_or("no table".into(), |(kind, bytes)| format!("{kind}, {bytes} bytes"));
             println!("{make:75} | {table:15} | {count} files | {:.1?}", started.elapsed());
-        }
+        });
     }
     assert!(compared > 10 || compared == 0, "{compared}");
 }

@@ -1,7 +1,7 @@
-//! Determines the format of a disk image and the other files that it names, from its first bytes.
-//! Opens no other file.
+//! Determines the format of a disk image and the other files that it names, from its first bytes
+//! and its last ones. Opens no other file.
 //!
-//! The writer of a disk can make its first bytes say anything. So the result here decides which
+//! The writer of a disk can make these bytes say anything. So the result here decides which
 //! files QEMU is told to open, and QEMU never decides that by itself.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -58,7 +58,9 @@ const VPC_MAGIC: &[u8] = b"conectix";
 const VPC_FOOTER_BYTES: u64 = 512;
 const VPC_SIZE_OFFSET: usize = 48;
 const VPC_KIND_OFFSET: usize = 60;
+const VPC_FIXED: u32 = 2;
 const VPC_DIFFERENCING: u32 = 4;
+const VPC_SUM_OFFSET: usize = 64;
 
 impl ImageFormat {
     /// Returns QEMU's name for it.
@@ -86,7 +88,8 @@ impl ImageFormat {
         }
     }
 
-    /// Detects the format from the first bytes of a file; raw if there is no magic number.
+    /// Detects the format from the first bytes of a file, or from its last ones, where a fixed VHD
+    /// has its header; raw if there is no magic number.
     ///
     /// # Errors
     /// [`io::Error`] if they cannot be read.
@@ -107,6 +110,7 @@ impl ImageFormat {
             start if start.get(VDI_MAGIC_OFFSET..).is_some_and(|rest| rest.starts_with(&VDI_MAGIC)) => {
                 Self::Vdi
             }
+            _ if is_fixed_vpc(file)? => Self::Vpc,
             _ => Self::Raw,
         })
     }
@@ -306,6 +310,26 @@ pub(crate) fn plain_qcow2_over_raw(file: &File) -> io::Result<String> {
     qcow2.backing.ok_or_else(|| wrong("it has no backing image"))
 }
 
+/// Reads the header at the end of a VHD.
+fn vpc_footer(file: &File) -> io::Result<Vec<u8>> {
+    read(file, file.metadata()?.len().saturating_sub(VPC_FOOTER_BYTES), 512)
+}
+
+/// Returns true for a fixed VHD: the bytes of a disk, and a header after them that matches its
+/// checksum and states their number.
+fn is_fixed_vpc(file: &File) -> io::Result<bool> {
+    let footer = vpc_footer(file)?;
+    if !footer.starts_with(VPC_MAGIC) || u32_at(&footer, VPC_KIND_OFFSET)? != VPC_FIXED {
+        return Ok(false);
+    }
+    // The complement of the sum of all bytes but its own.
+    let sum = |bytes: &[u8]| bytes.iter().fold(0_u32, |sum, byte| sum.wrapping_add(u32::from(*byte)));
+    let own = footer.get(VPC_SUM_OFFSET..).and_then(|rest| rest.first_chunk::<4>()).map_or(0, |own| sum(own));
+    let disk_bytes = file.metadata()?.len().saturating_sub(VPC_FOOTER_BYTES);
+    Ok(u32_at(&footer, VPC_SUM_OFFSET)? == !sum(&footer).wrapping_sub(own)
+        && u64_at(&footer, VPC_SIZE_OFFSET)? == disk_bytes)
+}
+
 fn vpc(file: &File) -> io::Result<ImageHeader> {
     let start = read(file, 0, 512)?;
     let is_dynamic = start.starts_with(VPC_MAGIC);
@@ -317,7 +341,7 @@ fn vpc(file: &File) -> io::Result<ImageHeader> {
     // A fixed VHD has its header only at the end.
     let footer = match is_dynamic {
         true => start,
-        false => read(file, file.metadata()?.len().saturating_sub(VPC_FOOTER_BYTES), 512)?,
+        false => vpc_footer(file)?,
     };
     let disk_bytes = footer.starts_with(VPC_MAGIC).then(|| u64_at(&footer, VPC_SIZE_OFFSET)).transpose()?;
     Ok(ImageHeader { disk_bytes, ..ImageHeader::default() })
@@ -477,6 +501,26 @@ pub(super) mod tests {
         assert_eq!(detect(b""), ImageFormat::Raw);
         assert_eq!(detect(b"QFI"), ImageFormat::Raw);
         assert_eq!(detect(b"QFI\xfb\0\0\0\x01"), ImageFormat::Qcow);
+    }
+
+    /// A text that begins with the magic number, a part of a VHD and a damaged header are not one.
+    #[test]
+    fn a_fixed_vhd_is_told_by_its_end() {
+        let mut footer = [VPC_MAGIC, &[0; 504]].concat();
+        footer[48..56].copy_from_slice(&1024_u64.to_be_bytes());
+        footer[63] = 2;
+        let sum: u32 = footer.iter().map(|byte| u32::from(*byte)).sum();
+        footer[64..68].copy_from_slice(&(!sum).to_be_bytes());
+        let detect = |disk_bytes: usize, footer: &[u8]| {
+            ImageFormat::detect(&file_of(&[&vec![7; disk_bytes][..], footer].concat())).unwrap()
+        };
+        assert_eq!(detect(1024, &footer), ImageFormat::Vpc);
+        assert_eq!(detect(1536, &footer), ImageFormat::Raw);
+        for place in 0..512 {
+            let mut damaged = footer.clone();
+            damaged[place] ^= 4;
+            assert_eq!(detect(1024, &damaged), ImageFormat::Raw, "{place}");
+        }
     }
 
     proptest! {
