@@ -20,6 +20,7 @@ mod boot;
 mod command_line;
 mod daily;
 mod drill;
+mod first_screen;
 mod forgetting;
 mod moving;
 mod optimize;
@@ -71,7 +72,7 @@ use value::{
 pub use venti::{CopyArgs, VentiCommand};
 pub use verify::{RepairArgs, VerifyArgs};
 
-/// Keeps every day of every disk and folder in one append-only, content-addressed log.
+/// Keeps every day of every disk and folder in one content-addressed log.
 ///
 /// Each snapshot of a disk image, a block device or a folder goes into a store. Every duplicate
 /// block is stored once, so a snapshot costs only what has changed. Any past day can be listed,
@@ -193,7 +194,7 @@ Examples:
 pub enum Command {
     /// Make a store in an empty or new folder
     Init(InitArgs),
-    /// Archive disk images, block devices, folders, files, or the output of a program
+    /// Archive disks, folders, files, or the output of a program
     #[command(visible_alias = "backup", after_help = snapshots::SNAPSHOT_HELP)]
     Snapshot(Box<TakeSnapshotArgs>),
     /// List the snapshots
@@ -214,7 +215,7 @@ pub enum Command {
     /// Free the space of what no snapshot needs
     #[command(after_help = reclaiming::GC_HELP)]
     Gc(GcArgs),
-    /// Forget snapshots by rules, and free the space of what no snapshot needs
+    /// Forget snapshots by rules, and free what no snapshot needs
     #[command(after_help = reclaiming::PRUNE_HELP)]
     Prune(Box<PruneArgs>),
     /// Show the contents of the store and their size
@@ -266,19 +267,19 @@ pub enum Command {
     /// Bring replicas of the store up to date
     #[command(after_help = replicas::REPLICATE_HELP)]
     Replicate(ReplicateArgs),
-    /// Publish disk images as signed files that any web server can deliver
+    /// Publish disks as signed files that any web server can deliver
     #[command(after_help = publish::PUBLISH_HELP)]
     Publish(Box<PublishArgs>),
     /// Show, merge and make profiles: the reads of a machine's start, for `publish --profile`
     #[command(subcommand)]
     Profile(ProfileCommand),
-    /// Use a published disk while it is fetched: as a block device, or as files
+    /// Use a published disk while it is fetched, as a device or as files
     #[command(after_help = attach::ATTACH_HELP)]
     Attach(Box<AttachArgs>),
     /// Make a disk image whose start reads few, large ranges: for ext2, ext3 and ext4
     #[command(after_help = optimize::OPTIMIZE_HELP)]
     Optimize(Box<OptimizeArgs>),
-    /// Import snapshots of restic, rsnapshot and tar, or blocks of Venti
+    /// Import from restic, borg, rsnapshot, tar, zip, images or Venti
     #[command(after_help = moving::IMPORT_HELP)]
     Import(ImportArgs),
     /// Copy snapshots, or archives of vac and vbackup, to a store of another kind
@@ -287,10 +288,10 @@ pub enum Command {
     /// Restore a whole store from a replica
     #[command(after_help = replicas::CLONE_HELP)]
     Clone(CloneArgs),
-    /// Start a machine from a disk image of any day, without changing the archive
+    /// Start a machine from its disk on any day, without changing it
     #[command(after_help = boot::BOOT_HELP)]
     Boot(BootArgs),
-    /// Serve snapshots or blocks to other programs and machines, until interrupted
+    /// Serve snapshots or blocks to other programs, until interrupted
     #[command(after_help = serve::SERVE_HELP)]
     Serve(Box<ServeArgs>),
     /// Make the file for `serve --http-password`: asks for a password, and writes its hash
@@ -300,7 +301,7 @@ pub enum Command {
     /// List the sessions of Venti clients, and set aside the blocks of one of them
     #[command(subcommand)]
     Venti(VentiCommand),
-    /// Ask five questions, write a configuration for daily work, and make its store
+    /// Ask five questions, write a configuration, and make its store
     #[command(after_help = daily::SETUP_HELP)]
     Setup(SetupArgs),
     /// Check the configuration of daily work
@@ -319,7 +320,7 @@ pub enum Command {
     Notify(NotifyArgs),
     /// Pause daily work for some time
     Pause(PauseArgs),
-    /// Restore some files of a snapshot, compare them, and record that in the store
+    /// Restore some files, compare them, and record that in the store
     #[command(after_help = drill::DRILL_HELP)]
     Drill(DrillArgs),
     /// Show traces and their profiles, and make a trace of all snapshots

@@ -33,7 +33,7 @@ impl Arguments {
     /// # Errors
     /// Help or version text, if it was requested, or a usage error.
     pub fn read() -> Result<Self, clap::Error> {
-        let mut command = Self::whole_command();
+        let mut command = Self::command_with_first_screen();
         let matches = command.try_get_matches_from_mut(std::env::args_os()).map_err(explained)?;
         let mut arguments = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         let is_typed = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);

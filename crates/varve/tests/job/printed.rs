@@ -16,9 +16,11 @@ fn helps(sandbox: &Sandbox, command: &[String], found: &mut Vec<String>) {
     let name = format!("{}.txt", [&["varve".to_owned()], command].concat().join("-"));
     check(&format!("help/{name}"), &help);
     found.push(name);
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // The program's own commands are in groups.
+    let first = if command.is_empty() { "Daily work:" } else { "Commands:" };
+    let listed = help.lines().skip_while(|line| *line != first).skip(1);
     let is_command = |line: &&str| line.starts_with("  ") && !line[2..].starts_with([' ', '-']);
-    for line in listed.take_while(|line| line.is_empty() || line.starts_with("  ")).filter(is_command) {
+    for line in listed.take_while(|line| *line != "Options:").filter(is_command) {
         let own = line.split_whitespace().next().unwrap();
         if own != "help" {
             helps(sandbox, &[command, &[own.to_owned()]].concat(), found);
