@@ -525,7 +525,6 @@ fn each_end_has_its_exit_status() {
 #[test]
 fn a_snapshot_with_gaps_has_a_status_of_its_own() {
     use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
     let mut sandbox = Sandbox::empty();
     sandbox.set_key(None);
     fs::create_dir(sandbox.path("folder")).unwrap();
@@ -536,10 +535,7 @@ fn a_snapshot_with_gaps_has_a_status_of_its_own() {
     fs::set_permissions(sandbox.path(""), PermissionsExt::from_mode(0o777)).unwrap();
     // Root can read every file, so the test uses another user.
     let run = |words: &[&str]| {
-        let mut command = sandbox.command();
-        if is_root() {
-            command.uid(65534).gid(65534);
-        }
+        let mut command = if is_root() { sandbox.command_as(65_534) } else { sandbox.command() };
         Run::new(command.args(words).output().unwrap())
     };
     assert_eq!(run(&["init", "--plaintext"]).code, Some(0));

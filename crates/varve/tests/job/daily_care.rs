@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -226,8 +225,8 @@ fn a_file_that_is_never_read_breaks_the_promise_of_its_source() {
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o600)).unwrap();
     for night in 0..3 {
         assert_eq!(broken(&sandbox).len(), usize::from(night == 0), "night {night}");
-        let mut command = sandbox.command();
-        command.args(["run", "home", "--config", "varve.toml"]).uid(65_534).gid(65_534);
+        let mut command = sandbox.command_as(65_534);
+        command.args(["run", "home", "--config", "varve.toml"]);
         let run = Run::new(command.output().unwrap());
         assert_eq!(run.code, Some(3), "{}{}", run.text(), run.stderr);
     }

@@ -5,7 +5,6 @@
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -109,11 +108,9 @@ impl Machine {
     }
 
     fn command(&self) -> Command {
-        let mut command = self.sandbox.command();
+        let mut command =
+            if self.is_nobody { self.sandbox.command_as(NOBODY) } else { self.sandbox.command() };
         self.clock.move_by(&mut command, self.moved_by + self.is_ahead_by);
-        if self.is_nobody {
-            command.uid(NOBODY).gid(NOBODY);
-        }
         command
     }
 

@@ -11,6 +11,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -141,12 +142,8 @@ impl Sandbox {
         self.path(name).to_str().unwrap().into()
     }
 
-    /// Gives the folder and all its contents to a user. The program is copied into the folder
-    /// first, because the user may not be allowed to read the checkout.
-    pub fn give_to(&mut self, user: u32) {
-        let copy = self.path("program");
-        fs::copy(&self.program, &copy).unwrap();
-        self.program = copy;
+    /// Gives the folder and all its contents to a user.
+    pub fn give_to(&self, user: u32) {
         tool("chown", ["-R", &format!("{user}:{user}"), self.path("").to_str().unwrap()]);
     }
 
@@ -158,7 +155,23 @@ impl Sandbox {
 
     /// Does the same for a store at another place, or a replica.
     pub fn command_at(&self, store: &Path) -> Command {
-        let mut command = Command::new(&self.program);
+        self.command_of(&self.program, store)
+    }
+
+    /// Returns the command of another user, who may not reach the folder in which the program was
+    /// built. So it is a copy in the folder of the sandbox.
+    pub fn command_as(&self, user: u32) -> Command {
+        let copy = self.path("program");
+        if !copy.exists() {
+            fs::copy(&self.program, &copy).unwrap();
+        }
+        let mut command = self.command_of(&copy, &self.store);
+        command.uid(user).gid(user);
+        command
+    }
+
+    fn command_of(&self, program: &Path, store: &Path) -> Command {
+        let mut command = Command::new(program);
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("VARVE_") {
                 command.env_remove(variable);
