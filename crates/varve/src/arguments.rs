@@ -160,7 +160,7 @@ Examples:
   varve clone /mnt/usb /backup/store           restore the store from it
 
 A snapshot is named by its name (the newest of that name), HOST:NAME (the newest of that name from that host), NAME@2026-05-01 \
-(the newest on or before that day), @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed, 2 usage \
+(the newest on or before that day), NAME@yesterday, NAME@3d (as it was three days ago), @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed, 2 usage \
 error, 3 done with gaps (some files could not be read), 4 a promise is broken, 5 damage found, 6 nothing was done, 10 no store there, 11 another writer holds the store, 12 \
 wrong key or passphrase, 13 a newer version is needed, 130 interrupted.";
 

@@ -5,9 +5,10 @@ use std::sync::OnceLock;
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
+use jiff::{Span, Zoned};
 use varve_image::FileTime;
 use varve_serve::days::CivilTime;
-use varve_world::Timestamp;
+use varve_world::{Clock, RealClock, Timestamp};
 
 /// The zone of the configuration.
 static ZONE: OnceLock<TimeZone> = OnceLock::new();
@@ -37,6 +38,43 @@ pub fn parse_last(text: &str) -> Option<Timestamp> {
     };
     // Times beyond the range of [`Timestamp`] become its first or last moment.
     Some(Timestamp(i64::try_from(nanoseconds.clamp(i64::MIN.into(), i64::MAX.into())).ok()?))
+}
+
+/// Parses a time in the past, as [`parse_last`] does, or one of [`relative`].
+pub fn parse_last_past(text: &str) -> Option<Timestamp> {
+    parse_last(text).or_else(|| relative(text, &now()).map(|(_, last)| last))
+}
+
+/// Parses a time in the past, and returns the first moment that it covers.
+pub fn parse_first_past(text: &str) -> Option<Timestamp> {
+    parse_exact(text).or_else(|| relative(text, &now()).map(|(first, _)| first))
+}
+
+fn now() -> Zoned {
+    let now = jiff::Timestamp::from_nanosecond(i128::from(RealClock.now().0)).unwrap_or_default();
+    now.to_zoned(zone())
+}
+
+/// Parses a time before `now`, and returns the first and the last moment that it covers: `today`
+/// and `yesterday` are whole days, and an age is a moment (`3d`, `2 weeks ago`).
+fn relative(text: &str, now: &Zoned) -> Option<(Timestamp, Timestamp)> {
+    let day = match text {
+        "today" => Some(now.date()),
+        "yesterday" => now.date().yesterday().ok(),
+        _ => None,
+    };
+    let (first, last) = if let Some(day) = day {
+        let first = day.to_zoned(now.time_zone().clone()).ok()?;
+        (first.timestamp().as_nanosecond(), first.tomorrow().ok()?.timestamp().as_nanosecond() - 1)
+    } else {
+        let span: Span = text.parse().ok()?;
+        if span.is_negative() != text.ends_with(" ago") {
+            return None;
+        }
+        let moment = now.checked_sub(span.abs()).ok()?.timestamp().as_nanosecond();
+        (moment, moment)
+    };
+    Some((Timestamp(i64::try_from(first).ok()?), Timestamp(i64::try_from(last).ok()?)))
 }
 
 /// Returns the span of a text's time in nanoseconds: an hour, a minute or a second.
@@ -160,6 +198,34 @@ mod tests {
         assert_eq!(text(i64::MAX, 999_999_999), "+292277026596-12-04T15:30:07.999999999Z");
         assert_eq!(text(i64::MIN, 0), "-292277022657-01-27T08:29:52Z");
         assert_eq!(show_file_time(FileTime::new(910_692_730_085, 5)), "+030828-09-14 02:48:05Z");
+    }
+
+    /// On the second day the clocks of this zone go forward.
+    #[test]
+    fn a_time_may_be_relative_to_now() {
+        let now: Zoned = "2026-03-29T10:00:00[Europe/Berlin]".parse().unwrap();
+        let relative = |text| {
+            let (first, last) = relative(text, &now)?;
+            Some((rfc3339(first), (last.0 - first.0) / 1_000_000_000))
+        };
+        let day = |first: &str, seconds: i64| Some((first.to_owned(), seconds - 1));
+        assert_eq!(relative("today"), day("2026-03-28T23:00:00Z", 23 * 3600));
+        assert_eq!(relative("yesterday"), day("2026-03-27T23:00:00Z", 24 * 3600));
+        for (text, moment) in [
+            ("3d", "2026-03-26T09:00:00Z"),
+            ("3 days ago", "2026-03-26T09:00:00Z"),
+            ("2 weeks ago", "2026-03-15T09:00:00Z"),
+            ("1mo", "2026-02-28T09:00:00Z"),
+            ("1d12h", "2026-03-27T21:00:00Z"),
+            ("90m", "2026-03-29T06:30:00Z"),
+        ] {
+            assert_eq!(relative(text), Some((moment.into(), 0)), "{text}");
+        }
+        for bad in ["", "tomorrow", "-3d", "3", "ago", "3 d d", "99999y", "2026-03-01", "Yesterday evening"] {
+            assert_eq!(relative(bad), None, "{bad:?}");
+        }
+        assert!(parse_last_past("yesterday") < parse_last_past("today"));
+        assert!(parse_first_past("today") <= parse_last_past("1s"));
     }
 
     #[test]

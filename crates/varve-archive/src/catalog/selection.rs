@@ -45,7 +45,7 @@ pub enum SelectError {
         oldest: SnapshotId,
     },
     /// The text after the `@` is no date.
-    #[error("{text:?} is not a time: write 2026-05-01, or 2026-05-01T23:15")]
+    #[error("{text:?} is not a time: write 2026-05-01, 2026-05-01T23:15, yesterday or 3d")]
     NotAMoment { text: String },
 }
 

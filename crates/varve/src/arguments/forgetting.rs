@@ -5,7 +5,7 @@ use varve_world::Timestamp;
 
 use super::retention::RetentionArgs;
 use super::snapshot_filter::SnapshotFilterArgs;
-use super::value::{parse_label, parse_name, parse_until};
+use super::value::{parse_end, parse_label, parse_name};
 
 pub const HOLD_HELP: &str = "\
 A snapshot with a hold cannot be forgotten until each of its holds is released. A snapshot with --keep-until cannot be forgotten \
@@ -48,7 +48,7 @@ pub struct HoldArgs {
     pub label: Option<String>,
 
     /// Keep the snapshots until this time; a day includes its end
-    #[arg(long, value_name = "WHEN", value_parser = parse_until)]
+    #[arg(long, value_name = "WHEN", value_parser = parse_end)]
     pub keep_until: Option<Timestamp>,
 
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub struct ForgetArgs {
     pub snapshots: Vec<String>,
 
     /// List the snapshots that would be forgotten, and change nothing
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub dry_run: bool,
 
     /// Bring snapshots back from the trash

@@ -137,7 +137,7 @@ pub struct ImportedArgs {
     pub name: Option<String>,
 
     /// Only list the snapshots that would be imported
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub dry_run: bool,
 
     /// Restore each imported snapshot with the other program too, and compare everything

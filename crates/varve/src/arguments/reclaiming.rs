@@ -43,7 +43,7 @@ Examples:
 #[derive(Debug, Clone, Args)]
 pub struct GcArgs {
     /// Print the plan, and change nothing
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub dry_run: bool,
 
     /// End undo by the clock alone; otherwise it needs as many nights with snapshots as days, but
@@ -59,7 +59,7 @@ pub struct GcArgs {
 #[derive(Debug, Clone, Args)]
 pub struct PruneArgs {
     /// Print both plans, and change nothing
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub dry_run: bool,
 
     /// The number of days for which the snapshots can be brought back; 0: their space is freed at

@@ -25,7 +25,7 @@ pub struct SnapshotFilterArgs {
     #[arg(long = "tag", value_name = "KEY[=VALUE]", value_parser = parse_filter_tag)]
     pub tags: Vec<String>,
 
-    /// Only snapshots of this time or later, such as 2026-05-01
+    /// Only snapshots of this time or later, such as 2026-05-01, yesterday or 3d
     #[arg(long, value_name = "WHEN", value_parser = parse_since)]
     pub since: Option<Timestamp>,
 

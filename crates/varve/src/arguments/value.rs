@@ -238,13 +238,23 @@ pub fn parse_filter_tag(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a time, and returns the earliest moment that it covers.
+/// Parses a time in the past, and returns the earliest moment that it covers.
 pub fn parse_since(text: &str) -> Result<Timestamp, String> {
-    parse_time(text)
+    moment::parse_first_past(text).ok_or_else(no_past_time)
 }
 
-/// Parses a time, and returns the latest moment that it covers: the end of a day, for a date.
+/// Parses a time in the past, and returns the latest moment that it covers: the end of a day, for a
+/// date.
 pub fn parse_until(text: &str) -> Result<Timestamp, String> {
+    moment::parse_last_past(text).ok_or_else(no_past_time)
+}
+
+fn no_past_time() -> String {
+    "write a time, such as 2026-05-01, 2026-05-01T23:15, yesterday or 3d".into()
+}
+
+/// Parses the end of a hold, and returns the latest moment that it covers.
+pub fn parse_end(text: &str) -> Result<Timestamp, String> {
     moment::parse_last(text).ok_or_else(|| "write a time, such as 2026-05-01 or 2026-05-01T23:15".into())
 }
 

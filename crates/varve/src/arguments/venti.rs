@@ -67,7 +67,7 @@ pub enum VentiCommand {
         sessions: Vec<u64>,
 
         /// Only print the number of blocks
-        #[arg(long)]
+        #[arg(short = 'n', long)]
         dry_run: bool,
     },
     /// Serve blocks again that were set aside

@@ -340,7 +340,13 @@ fn standard_input_and_names() {
     let near = sandbox.fails(1, ["ls", "databse"]);
     assert!(near.contains("databse") && near.contains("similar names: database"), "{near}");
     assert!(sandbox.fails(1, ["ls", "database@1999-01-01"]).contains("no snapshot is that old"));
-    assert!(sandbox.fails(2, ["ls", "database@yesterday"]).contains("is not a time"));
+    assert!(sandbox.fails(2, ["ls", "database@tomorrow"]).contains("is not a time"));
+    for (old, count) in [("2 days ago", 0), ("3d", 0), ("today", 2)] {
+        assert_eq!(sandbox.json(["snapshots", "--until", old]).len(), count, "{old}");
+    }
+    assert!(sandbox.fails(1, ["ls", "database@3d"]).contains("no snapshot is that old"));
+    assert_eq!(sandbox.json(["snapshots", "--since", "1d"]).len(), 2);
+    assert!(sandbox.run(["cat", "database@today"]).stdout == bytes);
     assert!(sandbox.fails(2, ["snapshot", "-"]).contains("--name"));
     assert!(sandbox.fails(1, ["cat", "database:etc"]).contains("there is no etc"));
 

@@ -39,7 +39,7 @@ impl<'a> ChosenSnapshots<'a> {
     pub fn named(&self, name: &str) -> Result<&'a Snapshot> {
         refuse_empty(name)?;
         let Selected { snapshot, passed_over } =
-            select(&self.snapshots, name, &moment::parse_last).map_err(|error| self.explained(error))?;
+            select(&self.snapshots, name, &moment::parse_last_past).map_err(|error| self.explained(error))?;
         if !passed_over.is_empty() && !self.quiet {
             remark!("varve: {}", passed_over_text(snapshot, &passed_over));
         }

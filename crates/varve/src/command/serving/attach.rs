@@ -359,7 +359,7 @@ fn chosen(args: &AttachArgs, edition: &AttachedEdition) -> Result<PublishedImage
         None => (None, None),
         Some((name, None)) => (Some(name), None),
         Some((text, Some((name, time)))) => {
-            let at = moment::parse_last(time);
+            let at = moment::parse_last_past(time);
             let at = at.ok_or_else(|| UsageError(format!("{text:?}: write NAME@2026-05-01 or NAME")))?;
             (Some(name).filter(|name| !name.is_empty()), Some(at))
         }

@@ -47,7 +47,7 @@ const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 4 << 30];
 const PAGE_CACHE_BYTES: u64 = 32 << 20;
 
 /// The notation of times in the front ends.
-pub(super) const MOMENTS: TimeText = TimeText { parse_last: moment::parse_last, show: moment::show };
+pub(super) const MOMENTS: TimeText = TimeText { parse_last: moment::parse_last_past, show: moment::show };
 
 /// A front end that serves until it is closed.
 trait FrontEnd {
