@@ -43,7 +43,7 @@ impl<S: Subscriber> Layer<S> for EventLines {
         let text = fields.text();
         let metadata = event.metadata();
         if *metadata.level() <= Level::WARN && !self.shows_modules {
-            remark!("varve: {text}");
+            warning!("{text}");
         } else {
             let level = metadata.level().as_str().to_ascii_lowercase();
             say::log_line(format_args!("varve: {level}, {}: {text}", metadata.target()));

@@ -22,9 +22,20 @@ macro_rules! list {
     ($($part:tt)*) => { $crate::say::listed(format_args!($($part)*)) };
 }
 
-/// Prints a line on standard error: a warning or a remark.
-macro_rules! remark {
-    ($($part:tt)*) => { $crate::say::aside(format_args!($($part)*)) };
+/// Prints a warning on standard error: something was left out, done otherwise than asked, or is
+/// wrong.
+macro_rules! warning {
+    ($($part:tt)*) => { $crate::say::aside($crate::say::Aside::Warning, format_args!($($part)*)) };
+}
+
+/// Prints on standard error what the user may do next.
+macro_rules! hint {
+    ($($part:tt)*) => { $crate::say::aside($crate::say::Aside::Hint, format_args!($($part)*)) };
+}
+
+/// Prints another line on standard error that is no result.
+macro_rules! notice {
+    ($($part:tt)*) => { $crate::say::aside($crate::say::Aside::Notice, format_args!($($part)*)) };
 }
 
 /// The error that stopped the output of results.
@@ -105,18 +116,27 @@ pub fn diagnosis(kind: &str, fields: impl FnOnce() -> Value, lines: fmt::Argumen
     }
 }
 
-/// Prints a line on standard error, or its object. The line is a warning if it begins with
-/// `varve: `, a hint if it begins with `hint: `, and otherwise a notice. Parts of it may come from
-/// a server, a disk or an image, so control characters are made visible.
-pub fn aside(text: fmt::Arguments<'_>) {
-    let text = show::plain(&text.to_string());
-    let (kind, message) = match (text.strip_prefix("varve: "), text.strip_prefix("hint: ")) {
-        (Some(warning), _) => ("warning", warning),
-        (_, Some(hint)) => ("hint", hint),
-        _ => ("notice", text.trim_end()),
+/// The severity of a line on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aside {
+    Warning,
+    Hint,
+    Notice,
+}
+
+/// Prints a line on standard error, or its object. Parts of it may come from a server, a disk or an
+/// image, so control characters are made visible.
+pub fn aside(severity: Aside, text: fmt::Arguments<'_>) {
+    let message = show::plain(&text.to_string());
+    let (kind, lead) = match severity {
+        Aside::Warning => ("warning", "varve: "),
+        Aside::Hint => ("hint", "hint: "),
+        Aside::Notice => ("notice", ""),
     };
+    let fields = || json!({ "message": message.trim_end() });
+    // Empty lines part paragraphs for people only.
     if !message.is_empty() || form() == OutputForm::Text {
-        diagnosis(kind, || json!({ "message": message }), format_args!("{text}"));
+        diagnosis(kind, fields, format_args!("{lead}{message}"));
     }
 }
 

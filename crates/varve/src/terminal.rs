@@ -22,9 +22,9 @@ pub struct Terminal {
 
 impl UserInterface for Terminal {
     fn notice(&self, notice: &Notice) {
-        remark!("varve: {notice}");
+        warning!("{notice}");
         if let Some(hint) = notice.hint() {
-            remark!("hint: {hint}");
+            hint!("{hint}");
         }
     }
 

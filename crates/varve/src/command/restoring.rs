@@ -179,16 +179,16 @@ fn tell(
     let RestoreResult { kind, counts, is_damaged } = restored;
     match counts.problem_count {
         0 => {}
-        1 => remark!("varve: 1 file or folder is missing, or lacks something"),
-        several => remark!("varve: {several} files or folders are missing, or lack something"),
+        1 => warning!("1 file or folder is missing, or lacks something"),
+        several => warning!("{several} files or folders are missing, or lack something"),
     }
     match counts.lacking_flags_count {
         0 => {}
-        1 => remark!("varve: 1 file or folder lacks flags that chattr sets: {NO_FLAGS}"),
-        several => remark!("varve: {several} files or folders lack flags that chattr sets: {NO_FLAGS}"),
+        1 => warning!("1 file or folder lacks flags that chattr sets: {NO_FLAGS}"),
+        several => warning!("{several} files or folders lack flags that chattr sets: {NO_FLAGS}"),
     }
     if counts.is_delete_withheld {
-        remark!("varve: nothing was removed, because not everything is restored");
+        warning!("nothing was removed, because not everything is restored");
     }
     if invocation.json {
         let mut value = json!({
@@ -419,7 +419,7 @@ fn write_tree(
         complaint::report_problem(&Problem { path, error: problem.error });
     }
     if is_damaged {
-        remark!("hint: {}", complaint::KEEP_DAMAGED);
+        hint!("{}", complaint::KEEP_DAMAGED);
     }
     Ok((counts, is_damaged))
 }

@@ -41,7 +41,7 @@ impl<'a> ChosenSnapshots<'a> {
         let Selected { snapshot, passed_over } =
             select(&self.snapshots, name, &moment::parse_last_past).map_err(|error| self.explained(error))?;
         if !passed_over.is_empty() && !self.quiet {
-            remark!("varve: {}", passed_over_text(snapshot, &passed_over));
+            warning!("{}", passed_over_text(snapshot, &passed_over));
         }
         Ok(snapshot)
     }

@@ -197,7 +197,7 @@ pub fn open_image(blocks: &Arc<HealingStore>, entry: &Entry) -> ImageFiles {
 /// Prints the warnings about the opened volumes.
 pub fn warn_of(disk: &ImageFiles) {
     for (volume, warning) in disk.warnings() {
-        remark!("varve: {}: {}", show::name(volume.as_bytes()), visible(&warning));
+        warning!("{}: {}", show::name(volume.as_bytes()), visible(&warning));
     }
 }
 

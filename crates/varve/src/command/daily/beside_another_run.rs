@@ -29,7 +29,7 @@ pub fn end(
         bail!(Hinted::new(anyhow!(text), "run it again when that run has ended"));
     }
     if !invocation.quiet {
-        remark!("{text}");
+        notice!("{text}");
     }
     if working.is_none_or(|working| notify::is_time_beside_a_job(state, working.since)) {
         notify::after_run(invocation, loaded, state, &state.histories(), false);

@@ -64,7 +64,7 @@ fn check(invocation: &Invocation, args: &ConfigCheckArgs) -> Result<CommandOutco
     let whose = if loaded.config.zone.is_some() { "time-zone" } else { "this machine" };
     say!("all days and times are those of {} ({whose})", zone_name(&loaded.zone));
     for text in world.faults.iter().chain(&warnings) {
-        remark!("varve: {text}");
+        warning!("{text}");
     }
     Ok(outcome)
 }

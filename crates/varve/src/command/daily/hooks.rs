@@ -94,7 +94,7 @@ fn wait(hook: &mut ProgramGroup, program: &str, timeout: Duration, on_signal: On
     if !left.is_empty() {
         if reason.is_none() {
             let left = show::plain(&left.join(", "));
-            remark!("varve: {program} has left {left} at work in the background, which was ended");
+            warning!("{program} has left {left} at work in the background, which was ended");
         }
         hook.end_left_programs();
     }

@@ -48,7 +48,7 @@ fn test(invocation: &Invocation, loaded: &LoadedConfig) -> CommandOutcome {
     let mut channels = varve_notify::channels(&loaded.config.notify);
     channels.extend(loaded.config.notify.heartbeat.clone().map(Channel::Heartbeat));
     if channels.is_empty() {
-        remark!("varve: [notify] names no channel for notices");
+        warning!("[notify] names no channel for notices");
     }
     let sent = varve_notify::send(channels.into_iter().map(|one| (one, notice.clone())).collect());
     let mut outcome = CommandOutcome::Done;
@@ -64,7 +64,7 @@ fn test(invocation: &Invocation, loaded: &LoadedConfig) -> CommandOutcome {
             Ok(()) if invocation.quiet || invocation.json => {}
             Ok(()) => say!("{channel}: sent"),
             Err(error) => {
-                remark!("varve: {channel}: {}", show::plain(&error));
+                warning!("{channel}: {}", show::plain(&error));
                 outcome = CommandOutcome::Failed;
             }
         }
@@ -99,7 +99,7 @@ pub fn after_run(
     }
     // The jobs have ended as they have, whatever becomes of notices.
     if let Err(error) = send_changes(invocation, loaded, state, histories) {
-        remark!("varve: notices: {}", with_causes(error.as_ref()));
+        warning!("notices: {}", with_causes(error.as_ref()));
     }
 }
 
@@ -126,7 +126,7 @@ fn send_changes(
         let written = write_metrics(file, &page);
         // Its disk may be full. The notices say so.
         if let Err(error) = written.with_context(|| format!("{} cannot be written", file.display())) {
-            remark!("varve: {}", with_causes(error.as_ref()));
+            warning!("{}", with_causes(error.as_ref()));
             has_lost_metrics = true;
         }
     }
@@ -156,7 +156,7 @@ fn send_changes(
             }
             Err(error) => {
                 has_failed = true;
-                remark!("varve: notice by {channel}: {}", show::plain(&error));
+                warning!("notice by {channel}: {}", show::plain(&error));
                 // The log is not needed to send the others.
                 let _ = state.log(json!({
                     "time": moment::rfc3339(now),

@@ -181,7 +181,7 @@ fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         && let Some(until) = run.state.paused_until(RealClock.now())
     {
         if !invocation.quiet {
-            remark!("daily work is paused until {}", moment::show(until));
+            notice!("daily work is paused until {}", moment::show(until));
         }
         run.notify();
         return Ok(if args.or_fail { CommandOutcome::NothingDone } else { run.outcome });
@@ -251,7 +251,7 @@ impl DailyRun<'_> {
             let is_new = decision.period_start.is_some_and(|start| self.histories.note_postponed(job, start));
             if is_new {
                 if !self.invocation.quiet && job.kind == JobKind::Reclaim {
-                    remark!("varve: {}: {}", title(job), decision.reason);
+                    warning!("{}: {}", title(job), decision.reason);
                 }
                 let line = json!({ "time": moment::rfc3339(begun), "job": job.id(), "outcome": "postponed", "message": decision.reason });
                 let written = self.state.log(line).and_then(|()| self.state.save_histories(&self.histories));
@@ -308,7 +308,7 @@ impl DailyRun<'_> {
         if let Err(error) = written {
             self.outcome = self.outcome.max(CommandOutcome::Failed);
             if !std::mem::replace(&mut self.has_lost_notes, true) {
-                remark!("varve: the state folder: {}", with_causes(error.as_ref()));
+                warning!("the state folder: {}", with_causes(error.as_ref()));
             }
         }
     }
@@ -318,7 +318,7 @@ impl DailyRun<'_> {
             say::record("job", line);
         } else if end.outcome != CommandOutcome::Done {
             let message = end.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
-            remark!("varve: {} ({}){message}", title(job), end.word());
+            warning!("{} ({}){message}", title(job), end.word());
         } else if !self.invocation.quiet {
             say!("{}: {}", title(job), end.word());
         }
@@ -331,7 +331,7 @@ impl DailyRun<'_> {
         }
         for step in std::mem::take(&mut self.left_frozen) {
             if let Err(error) = step.apply() {
-                remark!("varve: {}", with_causes(error.as_ref()));
+                warning!("{}", with_causes(error.as_ref()));
                 self.outcome = CommandOutcome::Failed;
                 self.left_frozen.push(step);
             }
@@ -353,7 +353,7 @@ impl DailyRun<'_> {
                 );
                 let message = match end {
                     HookEnd::Failed(message) => {
-                        remark!("varve: the hook always of {name} failed: {message}");
+                        warning!("the hook always of {name} failed: {message}");
                         self.outcome = CommandOutcome::Failed;
                         Some(message)
                     }
@@ -736,13 +736,13 @@ impl DailyRun<'_> {
         match kind {
             "error" => {
                 if let Some(hint) = record["hint"].as_str() {
-                    remark!("hint: {hint}");
+                    hint!("{hint}");
                 }
             }
-            "problem" => remark!("varve: {}: {message}", record["path"].as_str().unwrap_or(".")),
-            "warning" | "waiting" => remark!("varve: {message}"),
-            "hint" => remark!("hint: {message}"),
-            "notice" => remark!("{message}"),
+            "problem" => warning!("{}: {message}", record["path"].as_str().unwrap_or(".")),
+            "warning" | "waiting" => warning!("{message}"),
+            "hint" => hint!("{message}"),
+            "notice" => notice!("{message}"),
             "forget_verdict" if record["verdict"] == "forget" && !self.invocation.quiet => {
                 let text = |field: &str| record[field].as_str().unwrap_or_default().to_owned();
                 let reasons: Vec<_> =

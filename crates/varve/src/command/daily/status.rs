@@ -32,14 +32,14 @@ pub fn run(invocation: &Invocation, args: &StatusArgs) -> Result<CommandOutcome>
     let state = StateFolder::to_read(&loaded.state);
     let report = judge_all(invocation, &loaded, &state.histories());
     if let Some(until) = state.paused_until(RealClock.now()) {
-        remark!("varve: daily work is paused until {}", moment::show(until));
+        warning!("daily work is paused until {}", moment::show(until));
     }
     if args.metrics {
         say!("{}", status_metrics::page(&report, &state.histories(), RealClock.now()).trim_end());
         return Ok(CommandOutcome::Done);
     }
     for note in &report.notes {
-        remark!("varve: {note}");
+        warning!("{note}");
     }
     for promise in &report.promises {
         print(invocation, &state, promise);

@@ -50,7 +50,7 @@ pub fn run(invocation: &Invocation, args: &CloneArgs) -> Result<CommandOutcome> 
         cloned => cloned.with_hint(replica_damage).with_context(|| format!("{folder} is not a store yet")),
     }?;
     for damage in &cloned.damaged {
-        remark!("varve: arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
+        warning!("arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
     }
     let state =
         if args.unchecked { ClonedState::default() } else { state_of(invocation, args, &there, secret) };
@@ -81,7 +81,7 @@ pub fn run(invocation: &Invocation, args: &CloneArgs) -> Result<CommandOutcome> 
         }
     }
     if !cloned.damaged.is_empty() {
-        remark!("hint: `varve -s {folder} verify` shows what that harms; everything else can be restored");
+        hint!("`varve -s {folder} verify` shows what that harms; everything else can be restored");
         return Ok(CommandOutcome::Damage);
     }
     if state.is_older {
@@ -124,7 +124,7 @@ fn state_of(
         Ok(())
     });
     if let Err(error) = read {
-        remark!("varve: the snapshots of the clone cannot be listed: {}", with_causes(error.as_ref()));
+        warning!("the snapshots of the clone cannot be listed: {}", with_causes(error.as_ref()));
     }
     state
 }

@@ -256,8 +256,8 @@ pub(super) fn warn_of_claims(verdicts: &[ForgetVerdict], policy: &RetentionPolic
         let series = format!("{}:{}", show::name(host.as_bytes()), show::name(name.as_bytes()));
         let keys: Vec<_> = keys.iter().map(|key| key.as_ref().map_or("full keys".into(), key_text)).collect();
         let (period, many) = (period.word(), show::count(period_count as u64, "period"));
-        remark!(
-            "varve: {series} has snapshots of several keys in {many} ({period}): {}; the rules apply to each by itself, and none takes another's place; `varve snapshots -v` shows the keys",
+        warning!(
+            "{series} has snapshots of several keys in {many} ({period}): {}; the rules apply to each by itself, and none takes another's place; `varve snapshots -v` shows the keys",
             keys.join(", ")
         );
     }
@@ -266,8 +266,8 @@ pub(super) fn warn_of_claims(verdicts: &[ForgetVerdict], policy: &RetentionPolic
         *backdated.entry((&snapshot.host, &snapshot.name)).or_default() += 1;
     }
     for ((host, name), count) in backdated {
-        remark!(
-            "varve: {}:{}: {} backdated: added after a later one, by a key that is not full; the rules apply to them by themselves, and none takes the place of another",
+        warning!(
+            "{}:{}: {} backdated: added after a later one, by a key that is not full; the rules apply to them by themselves, and none takes the place of another",
             show::name(host.as_bytes()),
             show::name(name.as_bytes()),
             if count == 1 { "1 snapshot is".to_owned() } else { format!("{count} snapshots are") }

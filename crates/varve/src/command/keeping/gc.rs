@@ -228,7 +228,7 @@ fn after(now: Timestamp, time: Duration) -> Timestamp {
 /// Adds a batch to the sums. Returns false if no further batch can be done.
 fn note_batch(done: &mut Done, batch: ReclaimedBatch, locked: Duration) -> bool {
     for (arena, error) in &batch.failed {
-        remark!("varve: arena {arena} stays as it is: {}", with_causes(error));
+        warning!("arena {arena} stays as it is: {}", with_causes(error));
     }
     done.failed_count += batch.failed.len();
     let has_freed = !batch.replaced.is_empty();

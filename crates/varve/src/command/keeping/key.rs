@@ -90,8 +90,8 @@ pub(super) fn remark_short(invocation: &Invocation, secret: &Secret) {
     let Secret::Passphrase(passphrase) = secret else { return };
     let length = passphrase.chars().count();
     if length < PASSPHRASE_CHARACTERS_MIN && !invocation.quiet {
-        remark!(
-            "varve: a passphrase of {} can soon be guessed by anybody who holds the store or a replica of it: choose several words",
+        warning!(
+            "a passphrase of {} can soon be guessed by anybody who holds the store or a replica of it: choose several words",
             show::count(length, "character")
         );
     }
@@ -125,7 +125,7 @@ fn export(invocation: &Invocation, keyring: &Keyring, svg: bool) -> Result<Comma
     }
     say!("{}", text.trim_end());
     if std::io::stdout().is_terminal() {
-        remark!("This key opens the whole store. Print it, put it away, and clear this screen.");
+        notice!("This key opens the whole store. Print it, put it away, and clear this screen.");
     }
     Ok(CommandOutcome::Done)
 }
@@ -152,7 +152,7 @@ fn typed(file: Option<&Path>) -> Result<Zeroizing<String>> {
             .with_context(|| format!("cannot read {}", file.display()))?,
         None => {
             if std::io::stdin().is_terminal() {
-                remark!("Type in the five lines, each with its number, and then an empty line.");
+                notice!("Type in the five lines, each with its number, and then an empty line.");
                 return typed_at_a_terminal();
             }
             std::io::stdin().lock().take(TYPED_BYTES_MAX).read_to_string(&mut typed)?
@@ -200,10 +200,10 @@ fn list(invocation: &Invocation, keyring: &Keyring) -> Result<CommandOutcome> {
         }
         say!("{}", table.trim_fmt());
         for file in &damaged {
-            remark!("varve: {file} is damaged, and opens nothing");
+            warning!("{file} is damaged, and opens nothing");
         }
         for file in keyring.newer()? {
-            remark!("varve: {file} was made by a newer version of this program, which alone can use it");
+            warning!("{file} was made by a newer version of this program, which alone can use it");
         }
     }
     Ok(if damaged.is_empty() { CommandOutcome::Done } else { CommandOutcome::Damage })

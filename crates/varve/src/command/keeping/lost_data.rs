@@ -72,13 +72,13 @@ pub(super) fn summary(losses: &Losses) -> Option<String> {
 /// Prints a hint how lost blocks can be brought back.
 pub(super) fn print_hint(losses: &Losses) {
     if losses.block_count() > 0 {
-        remark!(
-            "hint: a lost block heals when it is stored again: by the same snapshot, the same run of vac, or `varve repair --from COPY`"
+        hint!(
+            "a lost block heals when it is stored again: by the same snapshot, the same run of vac, or `varve repair --from COPY`"
         );
     }
     if losses.places().next().is_some() {
-        remark!(
-            "hint: `varve repair --from COPY` fetches lost data from a copy; `varve verify vac:SCORE` shows what a vac archive lacks; `varve repair --accept-loss` ends this report"
+        hint!(
+            "`varve repair --from COPY` fetches lost data from a copy; `varve verify vac:SCORE` shows what a vac archive lacks; `varve repair --accept-loss` ends this report"
         );
     }
 }

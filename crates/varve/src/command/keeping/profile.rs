@@ -115,7 +115,7 @@ impl NewProfile {
             })
             .collect();
         if reads.is_empty() {
-            remark!("varve: nothing was read, so there is no profile");
+            warning!("nothing was read, so there is no profile");
             return Ok(());
         }
         self.write(&DiskProfile::from_reads(disk.size(), reads))
@@ -126,7 +126,7 @@ impl NewProfile {
         let written = self.file.write_all(profile.to_text().as_bytes()).and_then(|()| self.file.complete());
         written.with_context(|| format!("cannot write {path}"))?;
         if !self.is_quiet {
-            remark!("varve: the profile is in {path}: {}", summary(profile));
+            warning!("the profile is in {path}: {}", summary(profile));
         }
         Ok(())
     }

@@ -192,8 +192,8 @@ fn signer(invocation: &Invocation, file: &Path, is_dry_run: bool) -> Result<Edit
                 make_key_file(file, &signer.to_text())
                     .with_context(|| format!("cannot make the key file {}", file.display()))?;
                 if !invocation.quiet {
-                    remark!(
-                        "varve: {} is new: it has the secret key of this publication. Keep a copy elsewhere: without it there are no new editions",
+                    warning!(
+                        "{} is new: it has the secret key of this publication. Keep a copy elsewhere: without it there are no new editions",
                         file.display()
                     );
                 }
@@ -240,8 +240,8 @@ fn content_key(
         make_key_file(file, &key.to_text())
             .with_context(|| format!("cannot make the content key {}", file.display()))?;
         if !invocation.quiet {
-            remark!(
-                "varve: {} is new: it has the content key that readers need beside the address. Keep a copy elsewhere, and not with the publication",
+            warning!(
+                "{} is new: it has the content key that readers need beside the address. Keep a copy elsewhere, and not with the publication",
                 file.display()
             );
         }
@@ -383,8 +383,8 @@ fn print(
         return;
     }
     if report.unencrypted_count > 0 {
-        remark!(
-            "varve: {} of the same name can still be read without the content key: --keep drops older images, and --prune removes their objects",
+        warning!(
+            "{} of the same name can still be read without the content key: --keep drops older images, and --prune removes their objects",
             show::count(report.unencrypted_count as u64, "image")
         );
     }

@@ -53,10 +53,8 @@ pub fn run(invocation: &Invocation, args: &ReindexArgs) -> Result<CommandOutcome
         say!("indexed {blocks}: {} in memory{on_disk}", show::bytes(stats.index_bytes));
     }
     if !is_saved {
-        remark!(
-            "varve: the disk cannot read all of the log: the index is not saved, and each command rebuilds it"
-        );
-        remark!("hint: check the disk; `varve verify` shows the unreadable parts, and the harm");
+        warning!("the disk cannot read all of the log: the index is not saved, and each command rebuilds it");
+        hint!("check the disk; `varve verify` shows the unreadable parts, and the harm");
         return Ok(CommandOutcome::Damage);
     }
     Ok(CommandOutcome::Done)

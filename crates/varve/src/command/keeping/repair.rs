@@ -82,7 +82,7 @@ fn bring_back_settings(invocation: &Invocation, args: &RepairArgs) -> Result<()>
         let put_back = varve_store::bring_back_settings(&world, copy.as_ref(), secret.as_ref());
         let put_back = put_back.with_context(context)?;
         for file in put_back {
-            remark!("varve: {file} was restored from {}", path.display());
+            warning!("{file} was restored from {}", path.display());
         }
     }
     Ok(())
@@ -178,23 +178,23 @@ fn print_end_of_plan(args: &RepairArgs, report: &RepairReport) {
     if plan.is_empty() && plan.before.harm.is_empty() && plan.losses.is_empty() {
         say!("nothing to repair");
     } else if args.from.is_empty() {
-        remark!(
-            "hint: run it without --plan to do this; add --from COPY to fetch lost data from a copy of the store"
+        hint!(
+            "run it without --plan to do this; add --from COPY to fetch lost data from a copy of the store"
         );
     } else {
-        remark!("hint: run it without --plan to do this");
+        hint!("run it without --plan to do this");
     }
 }
 
 fn print_end(invocation: &Invocation, args: &RepairArgs, report: &RepairReport) {
     let plan = &report.plan;
     if !report.harm_left.is_empty() {
-        remark!("hint: archive the same data again, or name a copy of the store with --from");
+        hint!("archive the same data again, or name a copy of the store with --from");
     } else if let Some(lost) = lost_data::summary(&plan.losses) {
         say!("{lost}: `varve verify` reports this until it is back");
         lost_data::print_hint(&plan.losses);
     } else if plan.end_was_lost && args.from.is_empty() {
-        remark!("hint: name a copy of the store, or a replica, with --from: it may have the lost snapshots");
+        hint!("name a copy of the store, or a replica, with --from: it may have the lost snapshots");
     } else if report.is_idle() {
         say!("nothing to repair");
     } else if !invocation.quiet {

@@ -125,10 +125,10 @@ fn print_plan(run: &ReplicationRun<'_>, plan: &DropPlan, text: &str, is_dry: boo
 
 fn print_dropped(run: &ReplicationRun<'_>, dropped: &Dropped, text: &str) {
     for (arena, reason) in &dropped.kept {
-        remark!("varve: arena {arena} keeps its earlier generations at {text}: {}", with_causes(reason));
+        warning!("arena {arena} keeps its earlier generations at {text}: {}", with_causes(reason));
     }
     for (object, error) in &dropped.refused {
-        remark!("varve: {object} stays at {text}: {}", with_causes(error));
+        warning!("{object} stays at {text}: {}", with_causes(error));
     }
     if run.invocation.json {
         return say::record("superseded_removed", dropped_as_json(dropped, text));

@@ -203,11 +203,11 @@ fn bring_up_to_date(
     }
     let is_damaged = !done.damaged.is_empty();
     if is_damaged {
-        remark!("hint: `varve verify` shows what that harms; everything else was replicated");
+        hint!("`varve verify` shows what that harms; everything else was replicated");
     }
     if !wrong.is_empty() {
-        remark!(
-            "hint: `varve verify --replica {text}` shows what is still missing there; `--replace OBJECT` uploads it again"
+        hint!(
+            "`varve verify --replica {text}` shows what is still missing there; `--replace OBJECT` uploads it again"
         );
     }
     print_done(invocation, &done, text, present, &wrong);
@@ -231,8 +231,8 @@ fn report_plan(
 ) -> CommandOutcome {
     let mut outcome = CommandOutcome::Done;
     if plan.lost_there.is_some() && !args.recreate {
-        remark!(
-            "varve: {text} is older than when this machine last saw it: it was emptied, put back to an older state, or changed. The missing objects are uploaded again"
+        warning!(
+            "{text} is older than when this machine last saw it: it was emptied, put back to an older state, or changed. The missing objects are uploaded again"
         );
         outcome = CommandOutcome::Damage;
     }
@@ -241,17 +241,17 @@ fn report_plan(
         outcome = CommandOutcome::Damage;
     }
     for (arena, offset) in plan.unfinished.iter().filter(|_| !invocation.quiet) {
-        remark!(
-            "varve: arena {arena}, offset {offset}: an unfinished end, as a crash leaves it, is not replicated; the next snapshot cuts it off"
+        warning!(
+            "arena {arena}, offset {offset}: an unfinished end, as a crash leaves it, is not replicated; the next snapshot cuts it off"
         );
     }
     for arena in &plan.missing_here {
-        remark!("varve: arena {arena} is missing here; the replica has it");
+        warning!("arena {arena} is missing here; the replica has it");
         outcome = CommandOutcome::Damage;
     }
     for wrong in left_wrong(args, plan) {
-        remark!(
-            "varve: {} at the replica has {} bytes, but should have {}; the missing part is uploaded beside it if possible",
+        warning!(
+            "{} at the replica has {} bytes, but should have {}; the missing part is uploaded beside it if possible",
             wrong.object,
             wrong.bytes,
             wrong.expected
@@ -259,17 +259,17 @@ fn report_plan(
         outcome = CommandOutcome::Damage;
     }
     for file in &plan.wrong_settings {
-        remark!("varve: {file} at the replica differs from the store's: --replace {file} uploads it again");
+        warning!("{file} at the replica differs from the store's: --replace {file} uploads it again");
         outcome = CommandOutcome::Damage;
     }
     for stray in plan.strangers.iter().filter(|file| SegmentName::of_file(file).is_some()) {
-        remark!("varve: {stray} at the replica does not belong to this store: remove it there by hand");
+        warning!("{stray} at the replica does not belong to this store: remove it there by hand");
         outcome = CommandOutcome::Damage;
     }
     if !args.delete_extra_keys && !invocation.quiet {
         for key in &plan.extra_keys {
-            remark!(
-                "varve: {key} still opens the replica, but the store no longer has it (--delete-extra-keys removes it)"
+            warning!(
+                "{key} still opens the replica, but the store no longer has it (--delete-extra-keys removes it)"
             );
         }
     }
@@ -278,7 +278,7 @@ fn report_plan(
 
 fn print_damage(damage: &DamagedInStore) {
     let reason = with_causes(&damage.reason);
-    remark!("varve: this store is damaged, and the damaged part was not replicated: {reason}");
+    warning!("this store is damaged, and the damaged part was not replicated: {reason}");
 }
 
 fn print_dry_run(invocation: &Invocation, plan: &ReplicationPlan, text: &str) {

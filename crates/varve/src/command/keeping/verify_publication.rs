@@ -42,8 +42,8 @@ pub fn run(
 /// Warns of an edition that has expired, as `attach` does.
 fn warn_if_expired(checked: &CheckedPublication) {
     if RealClock.now() > checked.expires {
-        remark!(
-            "varve: edition {} has expired ({}): a newer one may be kept from you",
+        warning!(
+            "edition {} has expired ({}): a newer one may be kept from you",
             checked.serial,
             moment::show(checked.expires)
         );
@@ -82,13 +82,13 @@ fn print(invocation: &Invocation, place: &str, checked: &CheckedPublication) {
             Some(image) => format!("it belongs to {}", show::name(image.as_bytes())),
             None => "the target lists it, and no opened map leads to it".to_owned(),
         };
-        remark!("varve: {}: {}; {belongs}", finding.object.path(), finding.reason);
+        warning!("{}: {}; {belongs}", finding.object.path(), finding.reason);
     }
     if checked.finding_count > 0 {
         let more = checked.finding_count - checked.findings.len() as u64;
         let more = if more == 0 { String::new() } else { format!(" ({more} are not listed)") };
         say!("{} missing or damaged{more}", show::count(checked.finding_count, "object"));
-        remark!("hint: `varve publish --repair` uploads them again, from a store with the same images");
+        hint!("`varve publish --repair` uploads them again, from a store with the same images");
     }
     if !unopened.is_empty() {
         let compared = match checked.compared_count {
@@ -98,11 +98,11 @@ fn print(invocation: &Invocation, place: &str, checked: &CheckedPublication) {
             ),
             None => "the target lists no objects to be compared with their names".to_owned(),
         };
-        remark!(
-            "varve: not opened, because no given content key fits: {}; {compared}, and missing ones are not noticed",
+        warning!(
+            "not opened, because no given content key fits: {}; {compared}, and missing ones are not noticed",
             unopened.join(", ")
         );
-        remark!("hint: --content-key FILE checks them completely");
+        hint!("--content-key FILE checks them completely");
     }
     if !invocation.quiet {
         say!(

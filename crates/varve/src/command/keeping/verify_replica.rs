@@ -94,7 +94,7 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs, text: &str) -> Result<Com
         print_protection(invocation, &protection);
     }
     if let Some(error) = unread {
-        remark!("varve: the harm cannot be determined: {error}");
+        warning!("the harm cannot be determined: {error}");
     }
     let is_well = audit.findings.is_empty()
         && !is_older
@@ -201,15 +201,15 @@ fn print(
     }
     print_harm(harm);
     if !audit.findings.is_empty() {
-        remark!(
-            "hint: `varve replicate {text}` uploads missing objects, and with --replace OBJECT damaged ones; remove there by hand all that belongs to no replica, or is in place of an object"
+        hint!(
+            "`varve replicate {text}` uploads missing objects, and with --replace OBJECT damaged ones; remove there by hand all that belongs to no replica, or is in place of an object"
         );
     } else if has_nothing(audit, compared) {
         say!("the replica has no arenas, only settings");
         match compared {
-            Some(_) => remark!("hint: `varve replicate {text}` uploads all of the store again"),
+            Some(_) => hint!("`varve replicate {text}` uploads all of the store again"),
             None => {
-                remark!("hint: `varve -s STORE verify --replica {text}` shows whether the store has more")
+                hint!("`varve -s STORE verify --replica {text}` shows whether the store has more")
             }
         }
     } else if !invocation.quiet && compared.is_none_or(|compared| compared.complaints.is_empty()) {
@@ -229,10 +229,10 @@ fn print(
 
 fn print_protection(invocation: &Invocation, protection: &TargetProtection) {
     if let Some(hidden) = &protection.hidden {
-        remark!("varve: {hidden}");
+        warning!("{hidden}");
     }
     match &protection.lock {
-        Some(lock) if has_ended(lock) => remark!("varve: {}", lock_sentence(lock)),
+        Some(lock) if has_ended(lock) => warning!("{}", lock_sentence(lock)),
         Some(lock) if !invocation.quiet => say!("{}", lock_sentence(lock)),
         _ => {}
     }

@@ -105,9 +105,7 @@ fn venti(invocation: &Invocation, args: &VerifyArgs, address: &Address) -> Resul
 fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_read: bool, page: FormatPage) {
     if let Some((_, fault)) = page_fault(page) {
         say!("{fault}");
-        remark!(
-            "hint: `varve repair` or the next snapshot writes FORMAT.md anew; no snapshot is harmed by it"
-        );
+        hint!("`varve repair` or the next snapshot writes FORMAT.md anew; no snapshot is harmed by it");
     }
     for damage in &verified.damage {
         let reason = with_causes(&damage.kind);
@@ -174,8 +172,8 @@ fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_re
 
 fn print_hint(verified: &Verified) {
     if verified.snapshot_count > 0 {
-        remark!(
-            "hint: all snapshots that `varve snapshots` lists and that are not named here can be restored; see `varve repair --help`"
+        hint!(
+            "all snapshots that `varve snapshots` lists and that are not named here can be restored; see `varve repair --help`"
         );
     }
     lost_data::print_hint(&verified.losses);

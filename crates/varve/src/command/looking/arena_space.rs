@@ -119,7 +119,7 @@ impl<'a> ArenaTable<'a> {
             say!(
                 "what is dead is not known: other programs may keep the scores of archives in this store, and no snapshot names them"
             );
-            remark!("hint: {FOREIGN_HINT}");
+            hint!("{FOREIGN_HINT}");
         }
         let trash = self.report.in_trash.len();
         if trash > 0 {

@@ -90,7 +90,7 @@ fn trees(invocation: &Invocation, old: Tree<'_>, new: Tree<'_>) -> CommandOutcom
             PathChange::Changed { content: true, .. } => ("M", "changed"),
             PathChange::Changed { .. } => ("m", "metadata"),
             PathChange::Unreadable(error) => {
-                remark!("varve: {}: {}", shown(path), with_causes(error.as_ref()));
+                warning!("{}: {}", shown(path), with_causes(error.as_ref()));
                 outcome = outcome.max(CommandOutcome::of_problem(error.as_ref()));
                 return;
             }

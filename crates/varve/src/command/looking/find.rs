@@ -131,11 +131,7 @@ impl PatternSearch<'_> {
                 }
                 ListEvent::Unreadable { path, error } => {
                     let path = below(&from, path);
-                    remark!(
-                        "varve: {}: {}",
-                        show::name(path.as_os_str().as_bytes()),
-                        with_causes(error.as_ref())
-                    );
+                    warning!("{}: {}", show::name(path.as_os_str().as_bytes()), with_causes(error.as_ref()));
                     outcome = outcome.max(CommandOutcome::of_problem(error.as_ref()));
                 }
             }

@@ -53,7 +53,7 @@ pub fn run(invocation: &Invocation, args: &LsArgs) -> Result<CommandOutcome> {
     };
     let outcome = print_tree(invocation, args, &*files, &root, &|_| None);
     if !invocation.json && !invocation.quiet {
-        left_out_lines(place.left_out(), true).iter().for_each(|line| remark!("{line}"));
+        left_out_lines(place.left_out(), true).iter().for_each(|line| notice!("{line}"));
     }
     invocation.session.report_lost(&blocks);
     if root.kind != NodeKind::Folder && args.recursive && root.kind != NodeKind::File {
@@ -88,7 +88,7 @@ fn print_tree(
         ListEvent::Unreadable { path, error } => {
             let path = show::name(path.as_os_str().as_bytes());
             let path = if path.is_empty() { shown(args) } else { path };
-            remark!("varve: {path}: {}", with_causes(error.as_ref()));
+            warning!("{path}: {}", with_causes(error.as_ref()));
             outcome = outcome.max(CommandOutcome::of_problem(error.as_ref()));
             ListNext::Skip
         }
@@ -137,7 +137,7 @@ fn volumes(invocation: &Invocation, disk: &ImageFiles, left_out: &[&LeftOutRecor
         left_out_lines(left_out.iter().copied(), true).iter().for_each(|line| list!("{line}"));
     }
     for problem in disk.problems() {
-        remark!("varve: {}", visible(&problem.to_string()));
+        warning!("{}", visible(&problem.to_string()));
     }
 }
 

@@ -79,7 +79,7 @@ fn show_ending(invocation: &Invocation, ending: Option<TraceEnding>) {
     if invocation.json {
         say::record("trace_end", json!({ "complete": cut_at.is_none(), "cut_at": cut_at }));
     } else if let Some(offset) = cut_at {
-        remark!("varve: the trace has no end: it was cut after offset {offset}");
+        warning!("the trace has no end: it was cut after offset {offset}");
     }
 }
 

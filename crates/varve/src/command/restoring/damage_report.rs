@@ -43,7 +43,7 @@ pub(super) fn report(invocation: &Invocation, destination: &Path, damaged: &Dama
         shown += 1;
     });
     if !invocation.json && shown > SHOWN_MAX {
-        remark!("varve: and {} more ranges", shown - SHOWN_MAX);
+        warning!("and {} more ranges", shown - SHOWN_MAX);
     }
     let (range_count, file_count) = damaged.counts();
     let lost = format!(
@@ -56,14 +56,14 @@ pub(super) fn report(invocation: &Invocation, destination: &Path, damaged: &Dama
         .metadata()
         .is_ok_and(|there| there.file_type().is_block_device() || there.file_type().is_char_device());
     if is_device || destination == Path::new(OUTPUT) {
-        remark!("varve: {lost} cannot be read");
+        warning!("{lost} cannot be read");
         return;
     }
     let list = list_path(destination);
     match write_list(&list, damaged) {
-        Ok(()) => remark!("varve: {lost} cannot be read; all are listed in {}", list.display()),
+        Ok(()) => warning!("{lost} cannot be read; all are listed in {}", list.display()),
         Err(error) => {
-            remark!("varve: {lost} cannot be read; the list {} was not written: {error}", list.display())
+            warning!("{lost} cannot be read; the list {} was not written: {error}", list.display())
         }
     }
 }

@@ -117,7 +117,7 @@ fn print(invocation: &Invocation, drill: &Drill, snapshot: &Snapshot, seconds: f
     }
     let files = format!("{}, {}", show::count(drill.file_count, "file"), show::bytes(drill.bytes));
     match &drill.failure {
-        Some(failure) => remark!("varve: drill of {name} {time} failed: {}", show::plain(failure)),
+        Some(failure) => warning!("drill of {name} {time} failed: {}", show::plain(failure)),
         None if invocation.quiet => {}
         None => {
             let booted = drill.boot_seconds.map(|seconds| format!("; its machine started in {seconds:.0} s"));

@@ -53,8 +53,8 @@ pub(super) fn warn_of_sectors(destination: &Path, expected: Option<u64>) {
     let device = open_to_read(destination).ok().and_then(|file| device_sectors(&file));
     let Some(device) = device.map(|sectors| u64::from(sectors.logical())) else { return };
     if device != expected {
-        remark!(
-            "varve: {} has sectors of {device} bytes, and the archived disk had sectors of {expected}: all its bytes are written, but a partition table counts in sectors, so its partitions are not found there, and some file systems cannot be mounted; a file, or a device with sectors of {expected} bytes, has neither problem",
+        warning!(
+            "{} has sectors of {device} bytes, and the archived disk had sectors of {expected}: all its bytes are written, but a partition table counts in sectors, so its partitions are not found there, and some file systems cannot be mounted; a file, or a device with sectors of {expected} bytes, has neither problem",
             destination.display()
         );
     }

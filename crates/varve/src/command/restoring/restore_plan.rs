@@ -180,7 +180,7 @@ pub(super) fn consent_to_delete(
         let is_shown = entry.action == RestoreAction::Delete && !invocation.quiet;
         match is_shown {
             true if invocation.json => print(invocation, destination, entry),
-            true => remark!("{}", line(destination, entry)),
+            true => notice!("{}", line(destination, entry)),
             false => {}
         }
     };

@@ -219,7 +219,7 @@ fn without_cache(args: &AttachArgs, reason: &str) -> Result<Option<Arc<dyn Stora
     if args.offline || args.fill {
         bail!("there is no cache: {reason}");
     }
-    remark!("varve: no cache is used, and no seen edition is remembered: {reason}");
+    warning!("no cache is used, and no seen edition is remembered: {reason}");
     Ok(None)
 }
 
@@ -228,11 +228,11 @@ fn open_cache(invocation: &Invocation, folder: Arc<dyn Storage>) -> Option<Store
     match StoredCache::open(folder, CacheBudget::new(invocation.cache_bytes), &holder) {
         Ok(cache) => Some(cache),
         Err(error @ OpenCacheError::InUse { .. }) => {
-            remark!("varve: {error}: this one goes on without; name another folder with --cache");
+            warning!("{error}: this one goes on without; name another folder with --cache");
             None
         }
         Err(error) => {
-            remark!("varve: no blocks are kept: {}", varve_block::with_causes(&error));
+            warning!("no blocks are kept: {}", varve_block::with_causes(&error));
             None
         }
     }
@@ -294,7 +294,7 @@ fn add_servers(
         }
         match invocation.session.target_for_reader(place, NamedBy::Store, reader(args), may_be_own) {
             Ok(target) => mirrors.push(PublicationServer { name, target }),
-            Err(error) => remark!("varve: the mirror {name} is not used: {error:#}"),
+            Err(error) => warning!("the mirror {name} is not used: {error:#}"),
         }
     }
 }
@@ -325,29 +325,29 @@ fn edition_hint(error: &OpenEditionError) -> Option<&'static str> {
 fn warn(edition: &AttachedEdition) {
     let serial = edition.head.fields().serial;
     if let Some(reason) = edition.cached_because.as_ref().filter(|reason| *reason != "offline") {
-        remark!("varve: edition {serial} comes from the cache, because no server has answered: {reason}");
+        warning!("edition {serial} comes from the cache, because no server has answered: {reason}");
     }
     if let Some(reason) = &edition.not_remembered {
-        remark!("varve: edition {serial} is not remembered: {reason}");
+        warning!("edition {serial} is not remembered: {reason}");
     }
     for warning in &edition.warnings {
         match warning {
-            TrustWarning::Expired { expires } => remark!(
-                "varve: edition {serial} has expired ({}): a newer one may be kept from you",
+            TrustWarning::Expired { expires } => warning!(
+                "edition {serial} has expired ({}): a newer one may be kept from you",
                 moment::show(*expires)
             ),
-            TrustWarning::FromTheFuture { time } => remark!(
-                "varve: edition {serial} is of {}: a clock is wrong, this machine's or the publisher's",
+            TrustWarning::FromTheFuture { time } => warning!(
+                "edition {serial} is of {}: a clock is wrong, this machine's or the publisher's",
                 moment::show(*time)
             ),
             TrustWarning::Older { serial, seen } => {
-                remark!("varve: edition {serial} is older than edition {seen}, which was seen before");
+                warning!("edition {serial} is older than edition {seen}, which was seen before");
             }
             TrustWarning::FirstUse { key } => {
-                remark!("varve: the key {key} is trusted from now on for this place");
+                warning!("the key {key} is trusted from now on for this place");
             }
             TrustWarning::NewKey { key } => {
-                remark!("varve: the publisher has changed the key to {key}: use it in the address");
+                warning!("the publisher has changed the key to {key}: use it in the address");
             }
         }
     }
@@ -385,7 +385,7 @@ fn block_form(args: &AttachArgs, image: &PublishedImage) -> Result<BlockForm> {
     match image.cipher {
         ImageCipher::Aes256Gcm => Ok(key.form()),
         ImageCipher::None => {
-            remark!("varve: {} is not encrypted: the content key is not used", shown(image));
+            warning!("{} is not encrypted: the content key is not used", shown(image));
             Ok(BlockForm::Plain)
         }
     }
@@ -412,7 +412,7 @@ fn profile(args: &AttachArgs, disk: &PublishedDisk) -> Result<Option<DiskProfile
         ProfileChoice::File(file) => read_profile(file)?,
         ProfileChoice::Auto => {
             let Some(part) = &disk.image().profile else {
-                remark!("varve: nothing is prefetched: the edition has no profile of this disk");
+                warning!("nothing is prefetched: the edition has no profile of this disk");
                 return Ok(None);
             };
             match published_profile(disk.source(), part) {
@@ -420,7 +420,7 @@ fn profile(args: &AttachArgs, disk: &PublishedDisk) -> Result<Option<DiskProfile
                 Ok(Some(profile)) => profile,
                 Ok(None) => bail!("the profile of the edition is invalid: attach with --profile none"),
                 Err(error) => {
-                    remark!("varve: nothing is prefetched: the profile of the edition: {error}");
+                    warning!("nothing is prefetched: the profile of the edition: {error}");
                     return Ok(None);
                 }
             }
@@ -428,8 +428,8 @@ fn profile(args: &AttachArgs, disk: &PublishedDisk) -> Result<Option<DiskProfile
     };
     let (size, actual) = (profile.size(), disk.image().shape.size);
     if size != actual {
-        remark!(
-            "varve: the profile is that of a disk of {}, and this one has {}",
+        warning!(
+            "the profile is that of a disk of {}, and this one has {}",
             show::bytes(size),
             show::bytes(actual)
         );
@@ -442,10 +442,10 @@ fn prefetch_beside(profile: DiskProfile, disk: &Arc<PublishedDisk>, is_over: &Ar
     let (disk, is_over) = (Arc::clone(disk), Arc::clone(is_over));
     let prefetch = move || match prefetch_profile(&disk, &profile, &is_over) {
         Ok(report) if report.was_wrong => {
-            remark!("varve: the profile does not fit: most reads were for other blocks");
+            warning!("the profile does not fit: most reads were for other blocks");
         }
         Ok(report) => tracing::info!(report.blocks, report.requested, "the profile was prefetched"),
-        Err(error) => remark!("varve: the profile is not prefetched: {error}"),
+        Err(error) => warning!("the profile is not prefetched: {error}"),
     };
     std::thread::Builder::new().name("prefetch".into()).spawn(prefetch)?;
     Ok(())
@@ -519,7 +519,7 @@ fn described_machine(disk: &PublishedDisk) -> MachineDescription {
         Ok(Err(error)) => error.to_string(),
         Err(error) => error.to_string(),
     };
-    remark!("varve: the description of the machine is not used: {reason}");
+    warning!("the description of the machine is not used: {reason}");
     MachineDescription::default()
 }
 
@@ -528,8 +528,8 @@ fn described_machine(disk: &PublishedDisk) -> MachineDescription {
 fn hardware(args: &AttachArgs, described: &MachineDescription, disk: &Arc<PublishedDisk>) -> Hardware {
     let memory = described.memory.map(|memory| bounded_memory(memory, memory_of_this_machine()));
     if args.machine_memory.is_none() && memory < described.memory {
-        remark!(
-            "varve: the machine had {} of memory, and gets half of that of this one; --machine-memory gives it more",
+        warning!(
+            "the machine had {} of memory, and gets half of that of this one; --machine-memory gives it more",
             show::bytes(described.memory.unwrap_or_default())
         );
     }
@@ -648,7 +648,7 @@ fn fill_beside(
     let (disk, is_over) = (Arc::clone(disk), Arc::clone(is_over));
     let fill = move || {
         if let Err(error) = fill(json, bytes_per_second, &disk, &is_over) {
-            remark!("varve: {error:#}");
+            warning!("{error:#}");
         }
     };
     std::thread::Builder::new().name("fill".into()).spawn(fill)?;

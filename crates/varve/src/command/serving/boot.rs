@@ -108,7 +108,7 @@ fn drives(
         // A CD in a drive is no disk.
         let is_disk = !drive.device.is_empty() && !drive.device.ends_with("-cd") && !drive.is_firmware();
         if is_disk && drive.snapshot.is_none() {
-            remark!("varve: {} is not attached: it was not archived", show::name(drive.name.as_bytes()));
+            warning!("{} is not attached: it was not archived", show::name(drive.name.as_bytes()));
         }
     }
     let mut drives = Vec::new();
@@ -125,7 +125,7 @@ fn drives(
                 Ok((snapshot, served)) => (disk_sectors(&snapshot, blocks), served.disk),
                 Err(error) => {
                     let name = show::name(drive.name.as_bytes());
-                    remark!("varve: {name} is not attached: its snapshot {id} cannot be opened: {error}");
+                    warning!("{name} is not attached: its snapshot {id} cannot be opened: {error}");
                     continue;
                 }
             }

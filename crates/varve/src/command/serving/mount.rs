@@ -36,7 +36,7 @@ pub fn run(invocation: &Invocation, args: &MountArgs) -> Result<CommandOutcome> 
     if invocation.json {
         say::record("mounted", json!({ "at": at.to_string() }));
     } else if !invocation.quiet {
-        remark!("varve: mounted on {at}; unmount it with Ctrl-C or `fusermount3 -u {at}`");
+        warning!("mounted on {at}; unmount it with Ctrl-C or `fusermount3 -u {at}`");
     }
     while !is_over.load(Ordering::Relaxed) && !mounted.has_ended() {
         std::thread::park_timeout(LOOK);

@@ -340,7 +340,7 @@ fn tell_login_links(invocation: &Invocation, front_ends: &[Box<dyn FrontEnd>]) -
 
 /// Prints the counters and the table statistics that a signal asked for.
 fn tell_numbers(tables: &str, counts: &str) {
-    remark!("{}", format!("{tables}{counts}").trim_end());
+    notice!("{}", format!("{tables}{counts}").trim_end());
 }
 
 /// Sends a notice to the service manager, if there is one.

@@ -49,9 +49,7 @@ fn sessions(invocation: &Invocation) -> Result<CommandOutcome> {
         return Ok(CommandOutcome::Done);
     }
     let places = show::count(damaged_places, "place");
-    remark!(
-        "varve: the record of sessions is damaged in {places}: some sessions and their blocks may be missing"
-    );
+    warning!("the record of sessions is damaged in {places}: some sessions and their blocks may be missing");
     Ok(CommandOutcome::Damage)
 }
 

@@ -136,9 +136,7 @@ fn leave_forgotten(invocation: &Invocation, to: &Archive, chosen: &mut Vec<&Snap
     let left = count - chosen.len();
     if left > 0 && !invocation.quiet {
         let left = show::count(left, "snapshot");
-        remark!(
-            "varve: {left} not copied, because the destination has forgotten them: name a snapshot to copy it"
-        );
+        warning!("{left} not copied, because the destination has forgotten them: name a snapshot to copy it");
     }
 }
 
@@ -167,12 +165,7 @@ fn print(
         }
     }
     for (snapshot, error) in failures {
-        remark!(
-            "varve: {} {} is not copied: {}",
-            short_id(snapshot),
-            snapshot.name,
-            with_causes(error.as_ref())
-        );
+        warning!("{} {} is not copied: {}", short_id(snapshot), snapshot.name, with_causes(error.as_ref()));
     }
 }
 

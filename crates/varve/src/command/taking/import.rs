@@ -62,7 +62,7 @@ fn restic(invocation: &Invocation, kind: &'static str, args: &ImportResticArgs) 
     let repository = opened.map_err(not_of_restic)?;
     let mut outcome = CommandOutcome::Done;
     for problem in repository.problems() {
-        remark!("varve: {}: {}", show::name(problem.path.as_os_str().as_encoded_bytes()), problem.reason);
+        warning!("{}: {}", show::name(problem.path.as_os_str().as_encoded_bytes()), problem.reason);
         outcome = CommandOutcome::Gaps;
     }
     let own = ResticProgram { archive: &repository, repository: args.repository.clone(), password };
@@ -141,7 +141,7 @@ fn link_trees(invocation: &Invocation, args: &ImportLinkTreesArgs) -> Result<Com
         error => anyhow::Error::from(error),
     })?;
     for skipped in trees.skipped() {
-        remark!("varve: {}: skipped: not a snapshot", show::name(skipped.as_os_str().as_encoded_bytes()));
+        warning!("{}: skipped: not a snapshot", show::name(skipped.as_os_str().as_encoded_bytes()));
     }
     import(invocation, &args.imported, &trees, Some(&trees))
 }
@@ -189,8 +189,8 @@ fn zip(invocation: &Invocation, args: &ImportZipArgs) -> Result<CommandOutcome> 
     // unzip takes a name that begins with `-` for an option.
     let file = args.file.canonicalize().with_context(|| format!("{} cannot be read", args.file.display()))?;
     if let Some((count, first)) = archive.dos_names() {
-        remark!(
-            "varve: {} without the mark of UTF-8 read in the code page 437 of DOS, as the format says, such as {}",
+        warning!(
+            "{} without the mark of UTF-8 read in the code page 437 of DOS, as the format says, such as {}",
             show::count(count, "name"),
             show::name(&first)
         );
@@ -263,7 +263,7 @@ fn import(
             }
             // Another snapshot may be whole.
             Err(error @ ImportError::Tree { .. }) => {
-                remark!("varve: {}", varve_block::with_causes(&error));
+                warning!("{}", varve_block::with_causes(&error));
                 outcome = CommandOutcome::Gaps;
                 continue;
             }

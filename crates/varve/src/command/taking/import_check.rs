@@ -131,7 +131,7 @@ impl<'a> ImportCheck<'a> {
             say!("{head}");
         }
         for line in lines {
-            remark!("varve: {id}: {line}");
+            warning!("{id}: {line}");
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs, qmp: &Path) -> Resu
         taken.lock().push(drive.taken.snapshot.clone());
         print(invocation, drive, is_first.fetch_and(false, Ordering::Relaxed));
     };
-    let warn = |said: &str| remark!("varve: {said}");
+    let warn = |said: &str| warning!("{said}");
     let watch = MachineSnapshotWatch { progress: &progress, begun: &begun, done: &done, warn: &warn };
     let archived = archive_machine_snapshot(&mut archive, &options, &request, watch);
     show_bar(None);

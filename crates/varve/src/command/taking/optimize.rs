@@ -98,8 +98,8 @@ fn optimize(
     old: &OldImage,
 ) -> Result<()> {
     if profile.size() != old.bytes.size() {
-        remark!(
-            "varve: the profile is of a disk of {}, and {} has {}: it may be the profile of another disk",
+        warning!(
+            "the profile is of a disk of {}, and {} has {}: it may be the profile of another disk",
             show::bytes(profile.size()),
             old.path.display(),
             show::bytes(old.bytes.size())

@@ -169,8 +169,8 @@ impl ProgramOutput {
             let program = self.program.clone();
             return Err(io::Error::other(InputError::CutOff { program, left }));
         }
-        remark!(
-            "varve: {} has ended, but {} still held its output open{end}",
+        warning!(
+            "{} has ended, but {} still held its output open{end}",
             self.program.display(),
             show::plain(&left)
         );

@@ -13,8 +13,8 @@ use crate::{moment, say, show};
 /// Warns that volumes of a disk are shown in their state before their newest changes.
 pub fn warn_of_fast_commits(path: &Path, volumes: &[String]) {
     for volume in volumes {
-        remark!(
-            "varve: {}: {volume} was in use, and its journal has fast commits, which this version cannot read: everything is archived, but its files are shown in the state before them; a mount of the restored disk shows the newer state",
+        warning!(
+            "{}: {volume} was in use, and its journal has fast commits, which this version cannot read: everything is archived, but its files are shown in the state before them; a mount of the restored disk shows the newer state",
             path.display()
         );
     }
@@ -44,8 +44,8 @@ pub fn warn_if_hidden(snapshots: &[Snapshot], taken: &Snapshot) {
     let later = of_series.filter(|other| other.time > taken.time);
     let Some(newest) = later.max_by_key(|other| other.time) else { return };
     let name = show::name(taken.name.as_bytes());
-    remark!(
-        "varve: {name} alone still means {}, of {}: its time is later than that of {}. Check the clock: it is wrong now, or was wrong then",
+    warning!(
+        "{name} alone still means {}, of {}: its time is later than that of {}. Check the clock: it is wrong now, or was wrong then",
         snapshot_list::short_id(newest),
         moment::show(newest.time),
         snapshot_list::short_id(taken)

@@ -89,18 +89,15 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
             recording.note_sync();
         }
         if taken.changed_meanwhile {
-            remark!(
-                "varve: {} changed while it was read: the snapshot mixes two states of it",
-                source.display()
-            );
+            warning!("{} changed while it was read: the snapshot mixes two states of it", source.display());
             outcome = CommandOutcome::Gaps;
         } else if !fast_commits.is_empty() {
             warn_of_fast_commits(source, &fast_commits);
             outcome = CommandOutcome::Gaps;
         } else if taken.snapshot.problem_count > 0 {
             match taken.snapshot.problem_count {
-                1 => remark!("varve: the snapshot lacks 1 file, or parts of it"),
-                several => remark!("varve: the snapshot lacks {several} files, or parts of them"),
+                1 => warning!("the snapshot lacks 1 file, or parts of it"),
+                several => warning!("the snapshot lacks {several} files, or parts of them"),
             }
             outcome = CommandOutcome::Gaps;
         }
@@ -118,7 +115,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
     if let (Some(recording), Some(file)) = (recording, &args.trace)
         && let Err(error) = recording.finish()
     {
-        remark!("varve: {} is incomplete: {}", file.display(), with_causes(&error));
+        warning!("{} is incomplete: {}", file.display(), with_causes(&error));
         outcome = CommandOutcome::Gaps;
     }
     archive.close()?;
@@ -166,11 +163,11 @@ fn check_vac(args: &TakeSnapshotArgs) -> Result<()> {
 fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     if vac.without_xattrs > 0 {
         let files = show::count(vac.without_xattrs, "file");
-        remark!("varve: the vac archive lacks the attributes of {files}, which exceed vac's limits");
+        warning!("the vac archive lacks the attributes of {files}, which exceed vac's limits");
     }
     if vac.left_out > 0 {
         let files = show::count(vac.left_out, "file");
-        remark!("varve: the vac archive lacks {files} that could not be read");
+        warning!("the vac archive lacks {files} that could not be read");
     }
     let context = || format!("{} cannot be written; the archive is vac:{}", file.display(), vac.score);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -242,8 +239,8 @@ fn take(
 fn warn_if_mounted(source: &Path) {
     let mounts = mounted_for_writing(source);
     if !mounts.is_empty() {
-        remark!(
-            "varve: {} is mounted for writing at {}: the snapshot mixes the states during the read, and a file system in it may be restored damaged; unmount it, remount it read-only, or archive an LVM snapshot of it",
+        warning!(
+            "{} is mounted for writing at {}: the snapshot mixes the states during the read, and a file system in it may be restored damaged; unmount it, remount it read-only, or archive an LVM snapshot of it",
             source.display(),
             mounts.join(", ")
         );
@@ -307,7 +304,7 @@ fn left_out(args: &TakeSnapshotArgs, image: &ImageSource) -> Result<LeftOut> {
     let found = LeftOut::find(disk, wanted);
     for part in found.parts() {
         if let Some(reason) = &part.kept_because {
-            remark!("varve: {}: kept: {} of {}: {reason}", image.path().display(), part.what, part.volume);
+            warning!("{}: kept: {} of {}: {reason}", image.path().display(), part.what, part.volume);
         }
     }
     Ok(found)
@@ -335,8 +332,8 @@ fn image(
     }
     if args.format.is_none() && !invocation.quiet {
         let (path, name) = (source.display(), format.name());
-        remark!(
-            "varve: {path} is an image in the format {name}: the disk in it is archived (--format raw archives the file)"
+        warning!(
+            "{path} is an image in the format {name}: the disk in it is archived (--format raw archives the file)"
         );
     }
     let disk = ForeignImage::open(source, format, &args.allow_backing)?;

@@ -76,9 +76,7 @@ pub(super) fn settle(
         if name != request.name && !invocation.quiet {
             let (source, shown) = (show::name(&request.source), show::name(name.as_bytes()));
             let other = show::name(request.name.as_bytes());
-            remark!(
-                "varve: {source} continues under its earlier name {shown}; --name {other} begins a new series"
-            );
+            warning!("{source} continues under its earlier name {shown}; --name {other} begins a new series");
         }
         request.name = name;
     }

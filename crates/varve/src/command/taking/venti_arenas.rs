@@ -43,7 +43,7 @@ pub fn run(invocation: &Invocation, venti_arenas: &[PathBuf]) -> Result<CommandO
                 }
                 // A bad header concerns this arena alone: continue with the next one.
                 Err(error @ ImportArenaError::Head { .. }) => {
-                    remark!("varve: {}", with_causes(&error));
+                    warning!("{}", with_causes(&error));
                     outcome = CommandOutcome::Damage;
                 }
                 Err(error) => {
@@ -73,9 +73,9 @@ impl ArenaObserver for ImportReporter<'_> {
         if self.damage_count <= TOLD_DAMAGE_MAX {
             let (arena, range) = (show::name(self.arena.as_bytes()), &damage.range);
             let reason = with_causes(&damage.reason);
-            remark!("varve: {arena}, bytes {}..{} of its clumps: {reason}", range.start, range.end);
+            warning!("{arena}, bytes {}..{} of its clumps: {reason}", range.start, range.end);
         } else if self.damage_count == TOLD_DAMAGE_MAX + 1 {
-            remark!("varve: {}: more places are damaged", show::name(self.arena.as_bytes()));
+            warning!("{}: more places are damaged", show::name(self.arena.as_bytes()));
         }
     }
 
@@ -91,13 +91,13 @@ impl ArenaObserver for ImportReporter<'_> {
 
 fn print(invocation: &Invocation, report: &ArenaReport, roots: &[FoundRoot]) {
     if let Err(error) = &report.trailer {
-        remark!("varve: {}: {error}", show::name(report.name.as_bytes()));
+        warning!("{}: {error}", show::name(report.name.as_bytes()));
     }
     if report.seal == SealCheck::Bad {
-        remark!("varve: {}: its bytes do not match its seal", show::name(report.name.as_bytes()));
+        warning!("{}: its bytes do not match its seal", show::name(report.name.as_bytes()));
     }
     if report.directory_is_right == Some(false) {
-        remark!("varve: {}: its directory does not match its clumps", show::name(report.name.as_bytes()));
+        warning!("{}: its directory does not match its clumps", show::name(report.name.as_bytes()));
     }
     let seal = match report.seal {
         SealCheck::Good => "seal good",

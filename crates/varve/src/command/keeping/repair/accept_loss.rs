@@ -37,6 +37,6 @@ fn print_plan(invocation: &Invocation) -> Result<CommandOutcome> {
         return Ok(CommandOutcome::Done);
     };
     say!("plan {name}: {lost} would not be reported any more");
-    remark!("hint: nothing was changed yet; `varve repair --accept-loss {name}` does it");
+    hint!("nothing was changed yet; `varve repair --accept-loss {name}` does it");
     Ok(CommandOutcome::Damage)
 }

@@ -75,8 +75,8 @@ impl NewerEditionWatch {
             Ok(newest) if newest.time > self.image.time => format!(" with {}", shown(newest)),
             _ => String::new(),
         };
-        remark!(
-            "varve: edition {} of {} is published{with}: this disk stays that of edition {} until it is attached again",
+        warning!(
+            "edition {} of {} is published{with}: this disk stays that of edition {} until it is attached again",
             fields.serial,
             moment::show(fields.time),
             self.serials.attached

@@ -32,9 +32,7 @@ pub(super) fn choose(
     match read(id, snapshots, blocks) {
         Ok(bytes) => variables.archived = Some(bytes),
         Err(reason) => {
-            remark!(
-                "varve: the UEFI variables of the machine (snapshot {id}) are not used: {reason}; {FRESH}"
-            );
+            warning!("the UEFI variables of the machine (snapshot {id}) are not used: {reason}; {FRESH}");
         }
     }
     Ok(variables)

@@ -37,9 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// paused machine is resumed at each check.
 const ROOM_EVERY: Duration = Duration::from_secs(2);
 const NO_ROOM: &str =
-    "varve: the machine is paused: there is no space for its writes; it continues as soon as there is some";
-const AGAIN: &str =
-    "varve: KVM failed with this machine: it is restarted with software emulation, which is slower";
+    "the machine is paused: there is no space for its writes; it continues as soon as there is some";
+const AGAIN: &str = "KVM failed with this machine: it is restarted with software emulation, which is slower";
 
 /// Returns the machine's hardware: from its recorded description or a guess from the disk,
 /// overridden by the arguments.
@@ -143,16 +142,16 @@ impl MachineStarter {
         for drive in &self.drives {
             let bytes = drive.sectors.map_or(USUAL_SECTOR_BYTES, SectorSizes::logical);
             if !drive.bus.can_have(bytes) {
-                remark!(
-                    "varve: {} has sectors of {bytes} bytes, and is attached with sectors of {USUAL_SECTOR_BYTES}: its bus has no others, and its partitions may not be found; --bus virtio has them",
+                warning!(
+                    "{} has sectors of {bytes} bytes, and is attached with sectors of {USUAL_SECTOR_BYTES}: its bus has no others, and its partitions may not be found; --bus virtio has them",
                     drive.export
                 );
             } else if bytes != USUAL_SECTOR_BYTES
                 && drive.boot_index == 1
                 && self.hardware.firmware != Firmware::Uefi
             {
-                remark!(
-                    "varve: {} has sectors of {bytes} bytes, from which no BIOS starts: --firmware uefi may",
+                warning!(
+                    "{} has sectors of {bytes} bytes, from which no BIOS starts: --firmware uefi may",
                     drive.export
                 );
             }
@@ -175,7 +174,7 @@ impl MachineStarter {
             1 => String::new(),
             count => format!("{count} drives, "),
         };
-        remark!(
+        notice!(
             "{} as it was {}: {} of memory, {firmware}, {drives}{network}; {written}",
             show::name(name.as_bytes()),
             moment::show(time),
@@ -242,7 +241,7 @@ fn check_machine(
         timeout: args.timeout,
         screenshot: screenshot.as_deref(),
         is_cancelled: &|| is_cancelled.load(Ordering::Relaxed),
-        starts_again: &|| remark!("{AGAIN}"),
+        starts_again: &|| warning!("{AGAIN}"),
     };
     let mut failure = None;
     let checked = check(&wanted, &watch, &mut |best| {
@@ -276,7 +275,7 @@ fn check_machine(
         let why = checked.ended.unwrap_or_else(|| "that text did not appear".into());
         say!("no: after {seconds:.1} s, with {}: {why}", checked.accelerator);
         if !checked.said.is_empty() {
-            remark!("its last output:\n{}", checked.said);
+            notice!("its last output:\n{}", checked.said);
         }
     }
     Ok(if checked.is_up { CommandOutcome::Done } else { CommandOutcome::Failed })
@@ -299,7 +298,7 @@ fn use_machine(
     loop {
         let mut machine = match starter.start(&screen, accelerator, with_console) {
             Err(error) if error.downcast_ref().is_some_and(|error: &BootError| error.is_of(accelerator)) => {
-                remark!("{AGAIN}\r");
+                warning!("{AGAIN}\r");
                 accelerator = Accelerator::Software;
                 continue;
             }
@@ -318,7 +317,7 @@ fn use_machine(
         if !wait_for_end(&mut machine, is_cancelled) {
             terminal.iter().for_each(RawTerminal::disconnect);
             drop(machine);
-            remark!("{AGAIN}\r");
+            warning!("{AGAIN}\r");
             accelerator = Accelerator::Software;
             continue;
         }
@@ -351,7 +350,7 @@ fn wait_for_end(machine: &mut Emulator, is_cancelled: &AtomicBool) -> bool {
             let waited = std::mem::replace(&mut waits_for_room, machine.waits_for_room());
             if waits_for_room {
                 if !waited {
-                    remark!("{NO_ROOM}\r");
+                    warning!("{NO_ROOM}\r");
                 }
                 machine.try_again();
             }

@@ -26,7 +26,7 @@ impl RawTerminal {
         let console: Arc<Mutex<Option<UnixStream>>> = Arc::default();
         let before = tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
-            remark!("Ctrl-] leaves the console, and ends the machine");
+            notice!("Ctrl-] leaves the console, and ends the machine");
             let mut raw = before.clone();
             raw.make_raw();
             tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
@@ -71,7 +71,7 @@ impl Drop for RawTerminal {
         if let Some(before) = &self.before {
             // A failure cannot be reported anywhere.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
-            remark!("");
+            notice!("");
         }
     }
 }

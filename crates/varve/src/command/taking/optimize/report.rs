@@ -109,7 +109,7 @@ pub(super) fn checked(invocation: &Invocation, checked: &CheckedImage) {
         }
     }
     if checked.e2fsck.is_none() {
-        remark!("varve: e2fsck is not installed: only varve itself has checked the new image");
+        warning!("e2fsck is not installed: only varve itself has checked the new image");
     }
 }
 

@@ -62,7 +62,7 @@ impl SourceSelection {
     /// Warns about patterns that have matched nothing in any source.
     pub(super) fn warn_of_unmatched(&self) {
         for warning in unmatched_warnings(self.rules.unmatched()) {
-            remark!("varve: {warning}");
+            warning!("{warning}");
         }
     }
 }
