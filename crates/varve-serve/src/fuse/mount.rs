@@ -1,11 +1,14 @@
 //! Mounting and unmounting.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::adapter::FuseAdapter;
@@ -13,6 +16,11 @@ use crate::ServedFileSystem;
 
 /// The minimum number of threads that answer requests. Most of them wait for a disk.
 const THREADS_MIN: usize = 4;
+
+/// The threads of a mount get this many pauses to end after the unmounting: two seconds. They go on
+/// while another namespace of mounts has a copy of it, as containers and services have.
+const LOOKS_MAX: u32 = 100;
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The `uid_map` of the initial user namespace: every user id maps to itself.
 const EVERY_USER: [&str; 3] = ["0", "0", "4294967295"];
@@ -143,30 +151,31 @@ impl Mounted {
     }
 
     /// Unmounts the file system. If it is still in use, it is detached from the tree at once, and
-    /// later accesses through open files fail.
+    /// later accesses through open files fail. Accesses through a copy of the mount in another
+    /// namespace fail once this process ends.
     ///
     /// # Errors
-    /// The system's error, in which case it is still mounted.
+    /// The system's error, in which case it is still mounted, and answers until this process ends.
     pub fn unmount(mut self) -> io::Result<()> {
         self.take_away()
     }
 
     fn take_away(&mut self) -> io::Result<()> {
-        let Some(session) = self.session.take() else { return Ok(()) };
-        if session.guard.is_finished() {
-            // Someone else has unmounted it, or the kernel has ended the session.
-            return session
-                .guard
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("a thread of the mount has panicked")));
+        // The session unmounts when it is dropped: again, or even something else in this place.
+        let Some(session) = self.session.take().map(ManuallyDrop::new) else { return Ok(()) };
+        let outcome = if session.guard.is_finished() { Ok(()) } else { unmount(&self.at) };
+        let is_over = || session.guard.is_finished();
+        if outcome.is_ok() {
+            (0..LOOKS_MAX).take_while(|_| !is_over()).for_each(|_| std::thread::park_timeout(LOOK));
         }
-        match session.umount_and_join() {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                tracing::warn!(at = %self.at.display(), "the mount is still in use; it is detached");
-                detach(&self.at)
+        if !is_over() {
+            if outcome.is_ok() {
+                tracing::warn!(at = %self.at.display(), "another namespace of mounts, or an open file, still has the mount");
             }
-            other => other,
+            return outcome;
         }
+        let session = ManuallyDrop::into_inner(session);
+        session.guard.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount has panicked")))
     }
 }
 
@@ -178,14 +187,31 @@ impl Drop for Mounted {
     }
 }
 
-/// Detaches a mount from the tree even if it is in use.
-fn detach(at: &Path) -> io::Result<()> {
-    if rustix::mount::unmount(at, UnmountFlags::DETACH).is_ok() {
-        return Ok(());
+/// Takes a mount out of the tree, even if it is in use.
+fn unmount(at: &Path) -> io::Result<()> {
+    match unmount_with(at, UnmountFlags::empty(), &[]) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            tracing::warn!(at = %at.display(), "the mount is still in use; it is detached");
+            unmount_with(at, UnmountFlags::DETACH, &["-z"])
+        }
+        outcome => outcome,
     }
-    // Only root may detach a mount directly.
-    let done = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(at).status()?;
-    if done.success() { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
+}
+
+/// Unmounts with these flags, or these options of `fusermount3`.
+fn unmount_with(at: &Path, flags: UnmountFlags, options: &[&str]) -> io::Result<()> {
+    match rustix::mount::unmount(at, flags) {
+        // Only root may unmount by a system call.
+        Err(Errno::PERM) => {}
+        outcome => return outcome.map_err(Into::into),
+    }
+    let output = Command::new("fusermount3").arg("-u").args(options).arg("--").arg(at).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match said.trim() {
+        _ if output.status.success() => Ok(()),
+        said if said.contains("busy") => Err(io::ErrorKind::ResourceBusy.into()),
+        said => Err(io::Error::other(format!("{said}: `umount {}` as root removes it", at.display()))),
+    }
 }
 
 #[cfg(test)]

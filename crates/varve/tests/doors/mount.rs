@@ -147,6 +147,23 @@ fn a_large_folder_is_listed_whole() {
     mount.end(Signal::TERM);
 }
 
+/// Namespaces of containers and services have copies of mounts.
+#[test]
+fn a_copy_of_the_mount_elsewhere_keeps_nobody() {
+    if !can_mount("a copy of a mount") || !is_root() || !has("unshare") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let mount = mounted(&sandbox, &[]);
+    let mut elsewhere = Command::new("unshare");
+    elsewhere.args(["-m", "sh", "-c", "echo; exec sleep 300"]).stdout(Stdio::piped());
+    let mut elsewhere = elsewhere.spawn().unwrap();
+    elsewhere.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    mount.end(Signal::TERM);
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
+}
+
 #[test]
 fn a_new_night_appears_and_takes_the_name() {
     if !can_mount("a new night in a mount") {
@@ -582,8 +599,22 @@ kill -TERM $pid
 wait $pid
 trap - EXIT
 ! grep -q "$ROOM/days" /proc/self/mounts
+# Where the helper cannot unmount, the program says so, and ends.
+printf '#!/bin/sh\ncase $1 in -u) echo no table of mounts >&2; exit 1 ;; esac\nexec %s "$@"\n' \
+    "$(command -v fusermount3)" > "$ROOM/fusermount3"
+chmod 755 "$ROOM/fusermount3"
+setpriv --reuid=65534 --regid=65534 --clear-groups env PATH="$ROOM:$PATH" "$@" mount "$ROOM/days" > "$ROOM/user.log" 2>&1 &
+pid=$!
+trap 'kill $pid' EXIT
+for i in $(seq 200); do as_user test -e "$ROOM/days/latest/home/letter.txt" && break; sleep 0.1; done
+kill -TERM $pid
+! wait $pid
+trap - EXIT
+grep -q "is still mounted" "$ROOM/user.log"
+grep -q "no table of mounts" "$ROOM/user.log"
+umount "$ROOM/days"
 "#;
-    let given = sandbox.command();
+    let given = sandbox.command_as(65_534);
     let room = sandbox.path("");
     let program = std::iter::once(given.get_program()).chain(given.get_args());
     // `diff` must be able to read the files that it compares with.
