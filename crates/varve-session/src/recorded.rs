@@ -32,7 +32,7 @@ impl Recorded {
     /// Returns the session of a store, with a cache folder of its own beside the store.
     pub(crate) fn session(self: &Arc<Self>, store: &std::path::Path) -> CommandSession {
         let settings = SessionSettings {
-            store: Some(store.into()),
+            store: Ok(store.into()),
             key: KeyOptions::default(),
             wait: Duration::from_secs(60),
             replica_reads: ReplicaReads::Cached,

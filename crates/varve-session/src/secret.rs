@@ -37,7 +37,7 @@ pub(crate) enum PromptCount {
 
 /// The options that name the secret on a command line.
 #[expect(missing_docs, reason = "the names explain themselves")]
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyOptions {
     pub key_file: Option<PathBuf>,
     pub key_file_command: Option<String>,

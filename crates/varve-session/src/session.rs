@@ -26,8 +26,9 @@ use crate::waiting;
 /// The settings that the command line and the environment give.
 #[derive(Debug, Clone)]
 pub struct SessionSettings {
-    /// The path or URL of a store, a replica of it, or a Venti server.
-    pub store: Option<PathBuf>,
+    /// The path or URL of a store, a replica of it, or a Venti server; or the reason why none is
+    /// known.
+    pub store: Result<PathBuf, String>,
     pub key: KeyOptions,
     /// The time limit for waiting for another writer.
     pub wait: Duration,
@@ -46,7 +47,7 @@ pub struct SessionSettings {
 /// passphrase.
 #[derive(Clone)]
 pub struct CommandSession {
-    store: Option<PathBuf>,
+    store: Result<PathBuf, String>,
     keys: SecretFinder,
     replicas: Replicas,
     wait: Duration,
@@ -77,7 +78,7 @@ impl CommandSession {
     /// # Errors
     /// When `path` names no store whose settings can be read.
     pub fn as_source(&self, path: &Path, key_file: Option<&Path>) -> Result<Self> {
-        let source = Self { store: Some(path.into()), keys: self.keys.of_source(), ..self.clone() };
+        let source = Self { store: Ok(path.into()), keys: self.keys.of_source(), ..self.clone() };
         if let Some(key_file) = key_file {
             return Ok(Self { keys: source.keys.with_key_file(key_file), ..source });
         }
@@ -106,7 +107,7 @@ impl CommandSession {
     /// Reports whether a store was named.
     #[must_use]
     pub fn names_store(&self) -> bool {
-        self.store.is_some()
+        self.store.is_ok()
     }
 
     /// Returns the path or URL that names the store.
@@ -114,8 +115,7 @@ impl CommandSession {
     /// # Errors
     /// [`UsageError`] if none was given.
     pub fn store_path(&self) -> Result<PathBuf> {
-        let unnamed = || UsageError("no store is given: name it with --store, or in VARVE_STORE".into());
-        Ok(self.store.clone().ok_or_else(unnamed)?)
+        Ok(self.store.clone().map_err(UsageError)?)
     }
 
     /// Returns the location of the store: a folder, a replica, or a Venti server.

@@ -18,6 +18,7 @@ mod attach;
 mod bench;
 mod boot;
 mod command_line;
+mod command_needs;
 mod daily;
 mod drill;
 mod first_screen;
@@ -80,8 +81,9 @@ pub use verify::{RepairArgs, VerifyArgs};
 #[derive(Debug, Clone, Parser)]
 #[command(name = "varve", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store's folder, a replica of it (a folder or a URL) to read from, or a Venti server
-    /// (venti://HOST, tcp!HOST!PORT, '$venti')
+    /// The store's folder, a replica of it (a folder or a URL) to read from, a Venti server
+    /// (venti://HOST, tcp!HOST!PORT, '$venti'), or the name of a store of the configuration
+    /// [default: its only store]
     #[arg(short, long, global = true, help_heading = EVERYWHERE, env = "VARVE_STORE", value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub store: Option<PathBuf>,
 
@@ -343,17 +345,6 @@ pub enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
-}
-
-impl Command {
-    /// Reports whether the command writes the content of a file, or a script, to standard output.
-    pub fn writes_content(&self) -> bool {
-        match self {
-            Self::Cat(_) | Self::Completions { .. } => true,
-            Self::Restore(args) => args.destination.as_os_str() == "-",
-            _ => false,
-        }
-    }
 }
 
 /// The hash that names blocks.

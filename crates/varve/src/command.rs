@@ -25,6 +25,8 @@ mod taking;
 
 use anyhow::Result;
 
+pub use daily::named_store::named_store;
+
 use crate::arguments::Command;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;

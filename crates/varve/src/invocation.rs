@@ -1,5 +1,6 @@
 //! One run of the program: its session, and the options of its output.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use varve_session::{CommandSession, KeyOptions, ReplicaReads, SessionSettings};
@@ -24,16 +25,12 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Creates the invocation for these arguments.
-    pub fn new(arguments: &Arguments) -> Self {
+    /// Creates the invocation for these arguments. `store` is the store, or the reason why none is
+    /// known.
+    pub fn new(arguments: &Arguments, store: Result<PathBuf, String>, key: KeyOptions) -> Self {
         let settings = SessionSettings {
-            store: arguments.store.clone(),
-            key: KeyOptions {
-                key_file: arguments.key_file.clone(),
-                key_file_command: arguments.key_file_command.clone(),
-                passphrase_file: arguments.passphrase_file.clone(),
-                passphrase_command: arguments.passphrase_command.clone(),
-            },
+            store,
+            key,
             wait: arguments.wait.unwrap_or_default(),
             replica_reads: match arguments.command {
                 Command::Verify(_) => ReplicaReads::Verified,

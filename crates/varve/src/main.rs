@@ -49,7 +49,8 @@ fn main() -> ExitCode {
     guard::guard_memory();
     open_files::allow_all();
     job_process::begin();
-    let invocation = Invocation::new(&arguments);
+    let (store, key) = command::named_store(&arguments);
+    let invocation = Invocation::new(&arguments, store, key);
     let outcome = command::run(&invocation, &arguments.command);
     // Dropping it wipes the typed passphrase.
     drop(invocation);

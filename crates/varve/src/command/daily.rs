@@ -30,6 +30,7 @@ mod world_check;
 
 pub mod config_check;
 pub mod explain;
+pub mod named_store;
 pub mod notify;
 pub mod pause;
 pub mod run;

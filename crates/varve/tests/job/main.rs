@@ -28,6 +28,7 @@ mod daily_notices;
 mod daily_safety;
 mod daily_sinks;
 mod daily_stops;
+mod daily_store;
 mod daily_trust;
 mod daily_twelve_ways;
 mod daily_zone;

@@ -65,18 +65,39 @@ impl LoadedConfig {
     /// # Errors
     /// [`UsageError`] if its credential is not there.
     pub fn session(&self, invocation: &Invocation, store: &ConfiguredStore) -> Result<CommandSession> {
-        let mut key = KeyOptions::default();
-        match &store.key {
-            Some(StoreKey::KeyFile(file)) => key.key_file = Some(credential_path(file)?),
-            Some(StoreKey::KeyFileCommand(program)) => key.key_file_command = Some(command_line(program)?),
-            Some(StoreKey::PassphraseFile(file)) => key.passphrase_file = Some(credential_path(file)?),
-            Some(StoreKey::PassphraseCommand(program)) => {
-                key.passphrase_command = Some(command_line(program)?);
-            }
-            None => {}
-        }
-        Ok(session_with(invocation, &store.at, key, invocation.asks))
+        Ok(session_with(invocation, &store.at, key_options(store)?, invocation.asks))
     }
+}
+
+/// Returns the address and the key of a store of the usual configuration: the one with this name,
+/// or the only one.
+///
+/// # Errors
+/// [`UsageError`] if there is no such store, or no configuration that can be read.
+pub fn usual_store(name: Option<&str>) -> Result<(PathBuf, KeyOptions)> {
+    let stores = LoadedConfig::load(None)?.config.stores;
+    let found = match name {
+        Some(name) => stores.get(name),
+        None if stores.len() == 1 => stores.values().next(),
+        None => None,
+    };
+    let Some(store) = found else {
+        let names: Vec<_> = stores.keys().map(String::as_str).collect();
+        bail!(UsageError(format!("the configuration has the stores {}", names.join(", "))));
+    };
+    Ok((PathBuf::from(&store.at), key_options(store)?))
+}
+
+fn key_options(store: &ConfiguredStore) -> Result<KeyOptions> {
+    let mut key = KeyOptions::default();
+    match &store.key {
+        Some(StoreKey::KeyFile(file)) => key.key_file = Some(credential_path(file)?),
+        Some(StoreKey::KeyFileCommand(program)) => key.key_file_command = Some(command_line(program)?),
+        Some(StoreKey::PassphraseFile(file)) => key.passphrase_file = Some(credential_path(file)?),
+        Some(StoreKey::PassphraseCommand(program)) => key.passphrase_command = Some(command_line(program)?),
+        None => {}
+    }
+    Ok(key)
 }
 
 /// Reads a file of the configuration. Its programs are started, so nobody else may write it.
@@ -103,7 +124,7 @@ pub fn session_at(invocation: &Invocation, store: &str, key_file: Option<&Path>)
 
 fn session_with(invocation: &Invocation, store: &str, key: KeyOptions, asks: bool) -> CommandSession {
     let settings = SessionSettings {
-        store: Some(PathBuf::from(store)),
+        store: Ok(PathBuf::from(store)),
         key,
         wait: Duration::ZERO,
         replica_reads: ReplicaReads::Cached,

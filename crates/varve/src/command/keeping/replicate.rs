@@ -325,6 +325,7 @@ fn print_done(invocation: &Invocation, done: &Replicated, text: &str, present: u
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use varve_session::KeyOptions;
 
     use super::*;
     use crate::arguments::Arguments;
@@ -339,7 +340,8 @@ mod tests {
             format!("{failed:#}"),
             "webdav+http://u@h/x was not brought up to date: config.toml: failed"
         );
-        let invocation = Invocation::new(&Arguments::parse_from(["varve", "stats"]));
+        let arguments = Arguments::parse_from(["varve", "stats"]);
+        let invocation = Invocation::new(&arguments, Err("none".into()), KeyOptions::default());
         let place = "foo://u:hunter2@h";
         let failed =
             not_up_to_date(invocation.session.target(place, NamedBy::User, None).err().unwrap(), place);

@@ -1,0 +1,45 @@
+//! Finds the store of a command: that of the command line, or one of the configuration.
+
+use std::path::PathBuf;
+
+use varve_block::with_causes;
+use varve_session::KeyOptions;
+
+use super::config_file::usual_store;
+use crate::arguments::Arguments;
+
+/// Returns the store that the command line names, or a store of the configuration, and the key. A
+/// key of the command line goes before that of the configuration.
+pub fn named_store(arguments: &Arguments) -> (Result<PathBuf, String>, KeyOptions) {
+    let given = KeyOptions {
+        key_file: arguments.key_file.clone(),
+        key_file_command: arguments.key_file_command.clone(),
+        passphrase_file: arguments.passphrase_file.clone(),
+        passphrase_command: arguments.passphrase_command.clone(),
+    };
+    let configured = |name| {
+        if !arguments.command.may_use_configured_store() {
+            return Err(None);
+        }
+        match usual_store(name) {
+            Ok((store, key)) if given == KeyOptions::default() => Ok((Ok(store), key)),
+            Ok((store, _)) => Ok((Ok(store), given.clone())),
+            Err(reason) => Err(Some(with_causes(reason.as_ref()))),
+        }
+    };
+    match &arguments.store {
+        None => configured(None).unwrap_or_else(|reason| (Err(unnamed(reason)), given.clone())),
+        Some(store) => {
+            let name = store.to_str().filter(|name| !name.contains(['/', ':', '!', '$']) && !store.exists());
+            let named = name.and_then(|name| configured(Some(name)).ok());
+            named.unwrap_or_else(|| (Ok(store.clone()), given.clone()))
+        }
+    }
+}
+
+fn unnamed(reason: Option<String>) -> String {
+    let reason = reason.map(|reason| format!(", and {reason}")).unwrap_or_default();
+    format!(
+        "no store is given{reason}: name it with --store, or in VARVE_STORE; `varve setup` writes a configuration"
+    )
+}
