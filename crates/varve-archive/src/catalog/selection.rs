@@ -7,6 +7,8 @@
 //! an id. A new snapshot therefore changes the meaning of a text only if the new snapshot has that
 //! name.
 
+use std::path::Path;
+
 use varve_block::has_kind;
 use varve_world::Timestamp;
 
@@ -28,11 +30,13 @@ pub enum SelectError {
     /// The filter removed all snapshots.
     #[error("no snapshot of the store matches the conditions")]
     NoneLeft,
-    #[error("no snapshot is called {text:?}{}", near_text(near))]
+    #[error("no snapshot is called {text:?}{}", near_text(near, meant.as_deref()))]
     Unknown {
         text: String,
         /// Similar names.
         near: Vec<String>,
+        /// The text for the path that it names.
+        meant: Option<String>,
     },
     /// Several ids begin with these digits.
     #[error("{text:?} could be {}", candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))]
@@ -51,8 +55,12 @@ pub enum SelectError {
 
 has_kind!(SelectError: Self::NotAMoment { .. } => Usage);
 
-fn near_text(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) }
+fn near_text(near: &[String], meant: Option<&str>) -> String {
+    match meant {
+        Some(meant) => format!("; a path follows after a colon: {meant:?}"),
+        None if near.is_empty() => String::new(),
+        None => format!("; similar names: {}", near.join(", ")),
+    }
 }
 
 /// A selected snapshot, and the other snapshots that the text may have meant.
@@ -185,12 +193,33 @@ fn by_id<'a>(snapshots: &[&'a Snapshot], text: &str) -> Result<Selected<'a>, Sel
     let found: Vec<_> = snapshots.iter().copied().filter(|snapshot| snapshot.id.begins_with(text)).collect();
     match found.as_slice() {
         [one] => Ok(Selected { snapshot: one, passed_over: Vec::new() }),
-        [] => Err(SelectError::Unknown { text: text.into(), near: near(snapshots, text) }),
+        [] => {
+            let (near, meant) = (near(snapshots, text), path_meant(snapshots, text));
+            Err(SelectError::Unknown { text: text.into(), near, meant })
+        }
         several => {
             let candidates = several.iter().map(|snapshot| snapshot.id).collect();
             Err(SelectError::Ambiguous { text: text.into(), candidates })
         }
     }
+}
+
+/// Returns the text that selects a path, for one in the way of other programs: `home/anna`, or
+/// `/home/anna` for a snapshot of `/home`.
+fn path_meant(snapshots: &[&Snapshot], text: &str) -> Option<String> {
+    let (path, when) = text.split_once('@').map_or((text, None), |(path, when)| (path, Some(when)));
+    let selects = |name: &str, rest: &str| {
+        let when = when.map(|when| format!("@{when}")).unwrap_or_default();
+        if rest.is_empty() { format!("{name}{when}") } else { format!("{name}{when}:{rest}") }
+    };
+    if !path.starts_with('/') {
+        let (name, rest) = path.split_once('/')?;
+        return snapshots.iter().any(|one| one.name == name).then(|| selects(name, rest));
+    }
+    let below = |one: &&Snapshot| Path::new(path).strip_prefix(source_path(one)).ok().map(Path::to_owned);
+    let found = snapshots.iter().filter_map(|one| Some((one, below(one)?)));
+    let (nearest, rest) = found.min_by_key(|(_, rest)| rest.as_os_str().len())?;
+    Some(selects(&nearest.name, rest.to_str()?))
 }
 
 /// Names that are similar to `text`.
@@ -278,7 +307,8 @@ mod tests {
         assert_eq!(select(&[], "web", &|_| None), Err(SelectError::Empty));
         let near = vec!["web".to_owned()];
         for text in ["wbe", "here:wbe"] {
-            assert_eq!(selected(text), Err(SelectError::Unknown { text: text.into(), near: near.clone() }));
+            let near = near.clone();
+            assert_eq!(selected(text), Err(SelectError::Unknown { text: text.into(), near, meant: None }));
         }
         assert!(
             matches!(selected("0a0a"), Err(SelectError::Ambiguous { candidates, .. }) if candidates.len() == 2)
@@ -289,6 +319,31 @@ mod tests {
         );
         assert_eq!(selected("web@soon"), Err(SelectError::NotAMoment { text: "soon".into() }));
         assert!(matches!(selected("there:web"), Err(SelectError::Unknown { .. })), "no such host");
+    }
+
+    #[test]
+    fn a_path_in_the_way_of_other_programs_gets_the_text_to_write() {
+        let of = |number, name: &str, source: &str| Snapshot {
+            source: source.into(),
+            ..snapshot(number, name, 1)
+        };
+        let snapshots = [of(1, "home", "/home"), of(2, "anna", "/home/anna/"), of(3, "web", "/dev/vda")];
+        let all: Vec<_> = snapshots.iter().collect();
+        for (text, meant) in [
+            ("home/anna", Some("home:anna")),
+            ("home/anna/x@5", Some("home@5:anna/x")),
+            ("home/", Some("home")),
+            ("/home/otto/x", Some("home:otto/x")),
+            ("/home/anna/x", Some("anna:x")),
+            ("/home/anna", Some("anna")),
+            ("/homes", None),
+            ("work/x", None),
+        ] {
+            let Err(SelectError::Unknown { meant: found, .. }) = select(&all, text, &moment) else {
+                panic!("{text}")
+            };
+            assert_eq!(found.as_deref(), meant, "{text}");
+        }
     }
 
     /// Snapshots of two hosts with the same name, and of a host whose name is also the name of a

@@ -86,7 +86,8 @@ pub struct ForgetArgs {
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 
-    /// Bring snapshots back from the trash
+    /// Bring snapshots back from the trash; without names and conditions, those that the last
+    /// `forget` or `prune` took
     #[arg(long, conflicts_with = "undo_days")]
     pub undo: bool,
 

@@ -61,6 +61,11 @@ fn a_forgotten_snapshot_comes_back_from_the_trash() {
     assert_eq!(ids(&sandbox, &[]), [&one, &three].map(String::as_str));
     assert_eq!(sandbox.run(["cat", "one"]).stdout, noise(3, 9000));
     assert!(sandbox.fails(1, ["forget", "--undo", "one"]).contains("nothing of this name is in the trash"));
+    // Alone, it brings back what the last call took, and then what the one before took.
+    sandbox.ok(["forget", "three"]);
+    assert_eq!(verdicts(&sandbox, &["--undo"]), [(three, json!("undo"))]);
+    assert_eq!(verdicts(&sandbox, &["--undo"]), [(two, json!("undo"))]);
+    assert!(sandbox.fails(1, ["forget", "--undo"]).contains("the trash is empty"));
 }
 
 #[test]

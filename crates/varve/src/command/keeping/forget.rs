@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use varve_archive::retention::{Dated, MeetingKeys, RetentionPolicy, Verdict, judge, meeting_keys};
 use varve_archive::{
-    Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId, SpaceNeeds, TimeLeap, WorkDays,
+    Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId, SpaceNeeds, TimeLeap,
+    TrashedSnapshot, WorkDays,
 };
 use varve_session::UsageError;
 use varve_world::Timestamp;
@@ -43,7 +44,7 @@ pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome>
             "--name is for rules, such as --keep-daily 7; snapshots are named without it".into()
         ));
     }
-    if args.snapshots.is_empty() && filter.is_empty() && policy.is_none() {
+    if args.snapshots.is_empty() && filter.is_empty() && policy.is_none() && !args.undo {
         let text =
             "name snapshots, or rules such as --keep-daily 7, or conditions such as --until 2025-12-31";
         bail!(UsageError(text.into()));
@@ -353,6 +354,13 @@ fn described(snapshot: &Snapshot) -> String {
     format!("{} {name} {}", short_id(snapshot), moment::show(snapshot.time))
 }
 
+/// Returns the snapshots that the last `forget` or `prune` has taken.
+fn last_forgotten(trash: &[TrashedSnapshot]) -> Result<Vec<SnapshotId>> {
+    let last = trash.iter().map(|trashed| trashed.forgotten).max();
+    let last = last.context("the trash is empty: nothing was forgotten, or it is gone for ever")?;
+    Ok(trash.iter().filter(|trashed| trashed.forgotten == last).map(|trashed| trashed.snapshot.id).collect())
+}
+
 const NOT_IN_TRASH: &str =
     "nothing of this name is in the trash: it was not forgotten, or it is gone for ever";
 /// Brings snapshots back from the trash.
@@ -363,6 +371,7 @@ fn undo(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
         archive.trash().iter().map(|trashed| (trashed.snapshot.id, forgotten_text(trashed))).collect();
     let choice = ChosenSnapshots::new(invocation, &trash, &args.which);
     let ids: Vec<_> = match args.snapshots.is_empty() {
+        true if args.which.filter().is_empty() => last_forgotten(archive.trash())?,
         true => choice.snapshots().iter().map(|snapshot| snapshot.id).collect(),
         false => {
             let gone_of =
