@@ -22,7 +22,8 @@ impl Btrfs {
         }
         let Some((extents, _)) = find_root(&self.trees, object::EXTENT_TREE)? else { return Ok(None) };
         let content = found.content();
-        let end = content.size.next_multiple_of(u64::from(superblock.sector_bytes).max(1));
+        let end = content.size.checked_next_multiple_of(u64::from(superblock.sector_bytes));
+        let Some(end) = end else { return Ok(None) };
         let (mut at, mut places) = (0, Vec::new());
         while at < end {
             let extent = BtrfsExtent::at(&self.trees, &content.file, at)?;
