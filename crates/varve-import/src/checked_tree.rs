@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::process::geteuid;
 use varve_block::BlockStore;
 use varve_content::folder::{HostEntry, HostFolder};
 use varve_content::{FolderStack, FolderStep, Node, NodeKind, NodeList};
@@ -22,7 +23,9 @@ pub struct AttributeCheck {
 /// Compares the attributes of all entries of a snapshot with those of a folder: the kind, the mode,
 /// the owner, the time of the last change, the target, the device and the extended attributes. Also
 /// names that only one of both has are differences. Times are compared where `restores_time` holds.
-/// Sockets are not compared: other programs do not restore them. Contents are compared by
+/// Users other than root cannot restore the owners of files, so a file that they own may have any
+/// owner in the snapshot. Sockets are not compared: other programs do not restore them. Contents
+/// are compared by
 /// [`read_back`](varve_content::folder::read_back).
 ///
 /// # Errors
@@ -35,7 +38,10 @@ pub fn check_attributes(
     report: &mut dyn FnMut(&Path, &str),
 ) -> io::Result<AttributeCheck> {
     let (there, _) = HostFolder::open(folder)?;
-    let mut checker = AttributeChecker { blocks, restores_time, report, found: AttributeCheck::default() };
+    let user = geteuid();
+    let restorer = (!user.is_root()).then(|| user.as_raw());
+    let found = AttributeCheck::default();
+    let mut checker = AttributeChecker { blocks, restores_time, restorer, report, found };
     checker.folders(there, root);
     Ok(checker.found)
 }
@@ -43,6 +49,8 @@ pub fn check_attributes(
 struct AttributeChecker<'a> {
     blocks: &'a dyn BlockStore,
     restores_time: &'a dyn Fn(&Node) -> bool,
+    /// The user who owns all that was restored; `None` for root, who can restore owners.
+    restorer: Option<u32>,
     report: &'a mut dyn FnMut(&Path, &str),
     found: AttributeCheck,
 }
@@ -114,6 +122,9 @@ impl<'a> AttributeChecker<'a> {
             Ok(HostEntry { node: mut other, .. }) => {
                 if !(self.restores_time)(node) {
                     other.mtime = node.mtime;
+                }
+                if self.restorer == Some(other.uid) {
+                    (other.uid, other.gid) = (node.uid, node.gid);
                 }
                 let unlike = differences(node, &other);
                 if !unlike.is_empty() {

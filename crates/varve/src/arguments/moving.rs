@@ -142,9 +142,9 @@ pub struct ImportedArgs {
 
     /// Restore each imported snapshot with the other program too, and compare everything
     ///
-    /// Contents, names, owners, modes, times and extended attributes are compared, also those of
-    /// snapshots that were imported before. Needs the other program (unzip for zip files, qemu-img
-    /// for disks), and room for a snapshot in TMPDIR.
+    /// Contents, names, modes, times and extended attributes are compared, and owners if root runs
+    /// it, also those of snapshots that were imported before. Needs the other program (unzip for
+    /// zip files, qemu-img for disks), and room for a snapshot in TMPDIR.
     #[arg(long, conflicts_with = "dry_run")]
     pub check: bool,
 

@@ -148,6 +148,8 @@ fn two_nights_of_a_folder() {
     let first = sandbox.json(["snapshot", &work, "--time", NIGHTS[0], "--tag", "kind=test"]).remove(0);
     assert_eq!((&first["kind"], &first["problems"]), (&"folder".into(), &0.into()));
     fs::write(source.join("letter.txt"), "Dear archive, once more\n").unwrap();
+    // A write by a user takes away the right to run as the owner.
+    fs::set_permissions(source.join("letter.txt"), PermissionsExt::from_mode(0o4751)).unwrap();
     fs::write(source.join("added.conf"), "b = 2\n").unwrap();
     fs::remove_file(source.join("deep/link")).unwrap();
     nights.push(manifest(&source));

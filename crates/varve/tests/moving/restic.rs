@@ -1,6 +1,7 @@
 //! Repositories of the real restic.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -185,6 +186,8 @@ fn damage_costs_only_the_files_that_need_it() {
     let harmed = new.max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
     let mut bytes = fs::read(&harmed).unwrap();
     bytes[50_000] ^= 1;
+    // Only root may write it as it is.
+    fs::set_permissions(&harmed, PermissionsExt::from_mode(0o600)).unwrap();
     fs::write(&harmed, &bytes).unwrap();
     let run = restic.import(&[]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use varve_image::FileKind;
 
-use super::tables::{VOLUME_BYTES, in_each_table};
+use super::tables::{VOLUME_BYTES, can_attach, in_each_table};
 use crate::sandbox::{Sandbox, missing};
 use crate::walk::{Seen, of_folder, sample, walk, without};
 
@@ -135,7 +135,7 @@ fn run(line: &str, words: [&Path; 3]) -> bool {
 #[expect(clippy::disallowed_methods, reason = "the table tells how long each comparison takes")]
 fn every_file_is_that_of_a_copy_in_every_table() {
     let programs = ["mkfs.fat", "mcopy", "mkfs.exfat", "mount.exfat-fuse", "mkfs.ntfs", "ntfs-3g"];
-    if missing(&programs) || missing(&["genisoimage", "xorriso", "sfdisk", "losetup"]) {
+    if missing(&programs) || missing(&["genisoimage", "xorriso", "sfdisk", "losetup"]) || !can_attach() {
         return;
     }
     let mut compared = 0;

@@ -33,6 +33,20 @@ pub fn shell(line: &str, words: &[&str]) -> bool {
     Command::new("sh").args(["-c", &line, "sh"]).args(words).output().unwrap().status.success()
 }
 
+/// Returns false, and says so, if this user may not attach loop devices, which have the sectors of
+/// the tables.
+#[expect(clippy::print_stdout, reason = "a test that does not run says so")]
+pub fn can_attach() -> bool {
+    let sandbox = Sandbox::new();
+    let disk = sandbox.sparse("disk", MIB);
+    let line = "device=$(losetup -f --show \"$1\") && losetup -d \"$device\"";
+    let can = shell(line, &[disk.to_str().unwrap()]);
+    if !can {
+        println!("SKIPPED: loop devices cannot be attached");
+    }
+    can
+}
+
 /// Puts a volume into a partition of a new disk. Returns the disk, and the start of the partition.
 fn in_table(sandbox: &Sandbox, volume: &Path, table: (&str, u64)) -> (PathBuf, u64) {
     let (kind, sector_bytes) = table;
