@@ -18,7 +18,7 @@ use varve_image::{
     Disk, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, ReadAt, Xattr,
 };
 
-use crate::sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing, unmount};
 
 const MIB: u64 = 1 << 20;
 
@@ -62,7 +62,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        unmount(&self.0);
     }
 }
 

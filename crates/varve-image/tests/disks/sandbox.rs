@@ -24,6 +24,20 @@ pub fn missing(programs: &[&str]) -> bool {
     !absent.is_empty()
 }
 
+/// Unmounts a folder. A program that another test is starting shares the open files of this process
+/// until it runs, so the folder may be in use for a moment.
+pub fn unmount(folder: &Path) {
+    let is_done = |_| {
+        let mut command = Command::new(program("umount").unwrap_or_else(|| "umount".into()));
+        let done = command.arg(folder).stderr(Stdio::null()).status();
+        done.is_ok_and(|status| status.success()) || {
+            std::thread::park_timeout(std::time::Duration::from_millis(50));
+            false
+        }
+    };
+    let _ = (0..100).any(is_done);
+}
+
 pub struct Sandbox {
     folder: TempDir,
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use tables::{MIB, VOLUME_BYTES, in_each_table, shell};
 
 use crate::kernel_view::compare;
-use crate::sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing, unmount};
 use crate::walk::sample;
 
 /// The type of a mount, and the command that makes the file system on `$1`.
@@ -60,7 +60,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        shell("umount \"$1\"", &[self.0.to_str().unwrap()]);
+        unmount(&self.0);
     }
 }
 

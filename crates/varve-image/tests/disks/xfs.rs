@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kernel_view::compare;
-use crate::sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing, unmount};
 use crate::walk::wade_damaged;
 use varve_image::{Disk, FileId, FileKind, FileSystem, FileSystemError, LeaveOut, LeftOut, ReadAt};
 
@@ -53,7 +53,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        shell(&format!("umount '{}'", self.0.display()));
+        unmount(&self.0);
     }
 }
 
