@@ -170,6 +170,12 @@ fn equal_files_of_several_sources_are_read_once() {
     assert_eq!(names.len(), 12, "each source has a name of its own");
 }
 
+/// Writes a file of a repository, which only root may do as long as it is read-only.
+fn overwrite(file: &Path, bytes: &[u8]) {
+    fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
+    fs::write(file, bytes).unwrap();
+}
+
 #[test]
 fn damage_costs_only_the_files_that_need_it() {
     let Some(sandbox) = sandbox() else { return };
@@ -186,9 +192,7 @@ fn damage_costs_only_the_files_that_need_it() {
     let harmed = new.max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
     let mut bytes = fs::read(&harmed).unwrap();
     bytes[50_000] ^= 1;
-    // Only root may write it as it is.
-    fs::set_permissions(&harmed, PermissionsExt::from_mode(0o600)).unwrap();
-    fs::write(&harmed, &bytes).unwrap();
+    overwrite(&harmed, &bytes);
     let run = restic.import(&[]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
     assert!(run.stderr.contains("harmed") && !run.stderr.contains("whole"), "{}", run.stderr);
@@ -198,7 +202,7 @@ fn damage_costs_only_the_files_that_need_it() {
 
     // Without its index, the blobs are found in the packs.
     for index in fs::read_dir(restic.repository().join("index")).unwrap() {
-        fs::write(index.unwrap().path(), b"not an index").unwrap();
+        overwrite(&index.unwrap().path(), b"not an index");
     }
     let other = Sandbox::encrypted();
     let mut command = other.command();
