@@ -1,21 +1,13 @@
 //! Commands without `--store` use the store of the configuration.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
 use crate::sandbox::{Run, Sandbox, noise, write_secret};
 
 /// Runs the program without the options of the sandbox, and with its configuration.
 fn run(sandbox: &Sandbox, words: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
-    for (variable, _) in std::env::vars_os() {
-        if variable.to_string_lossy().starts_with("VARVE_") {
-            command.env_remove(variable);
-        }
-    }
-    command.env("XDG_CONFIG_HOME", sandbox.path("settings")).env("XDG_CACHE_HOME", sandbox.path("cache"));
-    command.env("XDG_STATE_HOME", sandbox.path("state")).current_dir(sandbox.path("")).stdin(Stdio::null());
-    Run::new(command.args(words).output().unwrap())
+    let mut command = sandbox.command_without_store();
+    Run::new(command.env("XDG_CONFIG_HOME", sandbox.path("settings")).args(words).output().unwrap())
 }
 
 fn configure(sandbox: &Sandbox, text: &str) {

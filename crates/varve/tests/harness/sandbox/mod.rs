@@ -171,6 +171,20 @@ impl Sandbox {
     }
 
     fn command_of(&self, program: &Path, store: &Path) -> Command {
+        let mut command = self.bare_command(program);
+        command.arg("--store").arg(store);
+        if let Some(key) = &self.key {
+            command.arg("--key-file").arg(key);
+        }
+        command
+    }
+
+    /// Returns the command without store and key.
+    pub fn command_without_store(&self) -> Command {
+        self.bare_command(&self.program)
+    }
+
+    fn bare_command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("VARVE_") {
@@ -179,10 +193,6 @@ impl Sandbox {
         }
         command.env("XDG_CACHE_HOME", self.path("cache")).env("XDG_STATE_HOME", self.path("state"));
         command.env("TZ", "UTC").stdin(Stdio::null()).current_dir(self.folder.path());
-        command.arg("--store").arg(store);
-        if let Some(key) = &self.key {
-            command.arg("--key-file").arg(key);
-        }
         command
     }
 
