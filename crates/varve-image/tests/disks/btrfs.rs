@@ -4,7 +4,8 @@ mod damage;
 mod free;
 mod log;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -196,11 +197,11 @@ impl Compared {
 /// Compares a folder with that of a mount, and everything below it. Returns the number of files.
 fn compare(files: &dyn FileSystem, id: FileId, real: &Path, compared: &mut Compared) -> usize {
     let children = listed(files, id);
-    let mut names: Vec<_> = fs::read_dir(real).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    names.sort();
-    let mut found: Vec<_> = children.iter().map(|child| child.name.clone()).collect();
-    found.sort();
-    assert!(found.iter().eq(names.iter().map(|name| name.as_bytes())), "{}: {found:?}", real.display());
+    let names: BTreeSet<_> = fs::read_dir(real).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let found: BTreeSet<_> =
+        children.iter().map(|child| OsStr::from_bytes(&child.name).to_os_string()).collect();
+    assert_eq!(found, names, "{}", real.display());
+    assert_eq!(found.len(), children.len(), "{}", real.display());
     for first in [1, children.len() / 2, children.len()] {
         let mut page = Vec::new();
         let mut take = |child| {
@@ -213,7 +214,7 @@ fn compare(files: &dyn FileSystem, id: FileId, real: &Path, compared: &mut Compa
     }
     let mut count = children.len();
     for child in children {
-        let path = real.join(std::ffi::OsStr::from_bytes(&child.name));
+        let path = real.join(OsStr::from_bytes(&child.name));
         let what = path.display();
         assert_eq!(files.child(id, &child.name).unwrap().as_ref(), Some(&child), "{what}");
         let (status, metadata) = (files.status(child.id).unwrap(), fs::symlink_metadata(&path).unwrap());

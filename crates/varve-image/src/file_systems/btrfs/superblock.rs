@@ -90,31 +90,26 @@ pub(super) struct BtrfsSuperblock {
 }
 
 impl BtrfsSuperblock {
-    /// Reads the newest valid superblock. Copies with another UUID are remains of an earlier file
-    /// system.
+    /// Reads the first superblock, or the newest copy if the first one is damaged.
+    ///
+    /// A mount reads the first one only. A commit writes the others after it, so a disk that was
+    /// copied while it was in use may have newer ones, without the trees that they name.
     ///
     /// # Errors
     /// [`FileSystemError`] of the first superblock, if no copy is valid either, or if it needs a
     /// feature that is not supported.
     pub(super) fn read(volume: &dyn ReadAt) -> Result<Self, FileSystemError> {
-        let [first, copies @ ..] = PLACES.map(|place| Self::read_at(volume, place));
-        let valid = copies.into_iter().flatten();
-        let newest = match first {
-            Ok(first) => {
-                let own = valid.filter(|copy| {
-                    (copy.uuid, copy.device_uuid) == (first.uuid, first.device_uuid)
-                        && copy.generation > first.generation
-                });
-                own.max_by_key(|copy| copy.generation).unwrap_or(first)
-            }
-            // It is intact, and a copy may be older than the feature.
-            Err(error @ FileSystemError::Unsupported { .. }) => return Err(error),
+        let [first, copies @ ..] = PLACES;
+        match Self::read_at(volume, first) {
+            // A superblock with an unsupported feature is intact, and a copy may be older than the
+            // feature.
+            first @ (Ok(_) | Err(FileSystemError::Unsupported { .. })) => first,
             Err(error) => {
-                let newest = valid.max_by_key(|copy| copy.generation).ok_or(error)?;
-                Self { is_copy: true, ..newest }
+                let copies = copies.into_iter().filter_map(|place| Self::read_at(volume, place).ok());
+                let newest = copies.max_by_key(|copy| copy.generation).ok_or(error)?;
+                Ok(Self { is_copy: true, ..newest })
             }
-        };
-        Ok(newest)
+        }
     }
 
     /// Checks that every superblock of the device is one of the same commit.
