@@ -103,7 +103,7 @@ def main() -> int:
             print(f"not measured there, and not changed here: {', '.join(left)}", file=sys.stderr)
     elif not chosen.render:
         if not chosen.no_build:
-            subprocess.run(["cargo", "build", "--release", "--locked", "--bin", "varve", "--bin", "varve-lab"], cwd=ROOT, check=True)
+            subprocess.run(["cargo", "build", "--release", "--locked", "--bin", "varve", "--bin", "varve-plan", "--bin", "varve-lab"], cwd=ROOT, check=True)
         work = chosen.data / "work"
         work.mkdir(parents=True, exist_ok=True)
         try:
@@ -152,7 +152,7 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
     needs."""
     smaller = 100 if quick else 1
     device = ["--size", "16M", "--seconds", "0.1"] if quick else []
-    yield "device", lambda work, _: say("bench", "device", work, *device)
+    yield "device", lambda work, _: plan("bench", "device", work, *device)
     for size, (count, sample) in SIZES.items():
         words = ["--block-size", size, "--incompressible", STORED]
         asked = ["--blocks", count // smaller, "--sample", max(sample // smaller, 20)]
@@ -162,7 +162,7 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
         yield f"unflushed-{size}", foundation([*words, *asked, "--index-memory", MUCH_MEMORY, "--engine", "hash-disk,value-disk"])
         # The disk space of blocks that compress by half, with their directory.
         disk = count // smaller * (size // 2 + 41)
-        yield f"plan-{size}", plan(["--disk-size", disk, "--block-size", size, "--stored", STORED, "--index-memory", INDEX_MEMORY])
+        yield f"plan-{size}", prediction(["--disk-size", disk, "--block-size", size, "--stored", STORED, "--index-memory", INDEX_MEMORY])
     for depth in DEPTHS:
         indexes = "2622:8K,35651:2K" if quick else "262144:8K,35651584:2K" if depth == 1 else "1:8K"
         words = ["--size", "20M" if quick else "2G", "--depth", depth, "--index-blocks", indexes]
@@ -174,8 +174,8 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
     yield "simulate-defragmentation", simulation(simulating.defragmentation(quick))
     yield "simulate-caches", lambda work, _: caching.measure(lab, work, quick)
     yield "simulate-sizes", simulation(sizing.runs(quick))
-    yield "predict-free", lambda work, _: predicting.free(say, lab, work, quick)
-    yield "predict-held", lambda work, _: predicting.held(say, lab, work, [] if quick else sorted((WORKLOADS / "days").glob("day*.raw")), quick)
+    yield "predict-free", lambda work, _: predicting.free(plan, lab, work, quick)
+    yield "predict-held", lambda work, _: predicting.held(say, plan, lab, work, [] if quick else sorted((WORKLOADS / "days").glob("day*.raw")), quick)
     yield "deltas", lambda work, _: deltas.measure(lab, work, quick)
     yield "deltas-stored", lambda work, _: stored_deltas.measure(TARGET / "release" / "varve", work, quick)
     if not quick:
@@ -209,12 +209,16 @@ def simulation(runs: Sequence[Sequence[object]]) -> Part:
     return lambda *_: [result for words in runs for result in lab(*words)]
 
 
-def plan(words: Sequence[object]) -> Part:
-    return lambda _, results: say("plan", "--device", results / "device.json", *words)
+def prediction(words: Sequence[object]) -> Part:
+    return lambda _, results: plan("predict", "--device", results / "device.json", *words)
 
 
 def say(*words: object) -> Any:
     return output("varve", "--json", *words)[0]
+
+
+def plan(*words: object) -> Any:
+    return output("varve-plan", "--json", *words)[0]
 
 
 def lab(*words: object) -> list[Any]:

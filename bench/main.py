@@ -171,7 +171,7 @@ def parse() -> argparse.Namespace:
         print(f"  {', '.join(venti.NAMES)}: blocks over Venti's protocol")
         print(f"  {', '.join(web_page.NAMES)}: the pages that a browser asks for")
         print(f"  {', '.join(link_trees.NAMES)}: the import of trees of hard links, beside reading each inode once")
-        print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside the predictions of `varve plan`")
+        print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside the predictions of `varve-plan predict`")
         print(f"  {', '.join(machines.NAMES)}: disks over NBD, booted snapshots, running machines")
         print(f"  {', '.join(streaming.NAMES)}: published disks over a slow line")
         print(f"  {', '.join(faults.NAMES)}: the simulated operations a second of the fault tests")
@@ -209,7 +209,7 @@ def find_tools(names: list[str], chosen: argparse.Namespace, skipped: dict[str, 
     others = [Varve(chosen.before.resolve(), before.NAME)] if chosen.before is not None and names else []
     for tool in [tool for tool in [varve, *PEERS] if tool.name in names] + others:
         if tool is varve and not chosen.no_build:
-            subprocess.run(["cargo", "build", "--release", "--bin", "varve", "--bin", "varve-lab"], cwd=ROOT, check=False)
+            subprocess.run(["cargo", "build", "--release", "--bin", "varve", "--bin", "varve-plan", "--bin", "varve-lab"], cwd=ROOT, check=False)
         version = tool.version()
         if version is None:
             skipped[tool.name] = "does not build" if tool is varve else "is not installed"

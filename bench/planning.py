@@ -1,4 +1,4 @@
-"""Compares the predictions of `varve plan` with measurements. The disk is measured (`varve bench device`),
+"""Compares the predictions of `varve-plan predict` with measurements. The disk is measured (`varve-plan bench device`),
 and a plan is made from the result. Then the engine runs the six cases of the plan (`varve-lab foundation`)
 for each kind of store. Each row is one case of one kind, beside its prediction.
 """
@@ -35,7 +35,7 @@ class Planning:
         figures.write_text(self.say("bench", "device", self.work, *self.device_words))
         shape = ["--block-size", BLOCK_BYTES, "--index-memory", INDEX_MEMORY]
         stored = self.block_count * BLOCK_BYTES * 51 // 100
-        predicted = json.loads(self.say("plan", "--disk-size", stored, "--stored", STORED, "--device", figures, *shape))
+        predicted = json.loads(self.say("predict", "--disk-size", stored, "--stored", STORED, "--device", figures, *shape))
         rates = {
             (kind["engine"], choice["case"]): choice["rate"] for kind in predicted["plan"]["forecasts"] for choice in kind["cases"]
         }
@@ -51,7 +51,7 @@ class Planning:
         ]
 
     def say(self, *words: object) -> str:
-        return self.output(self.program, "--json", *words)
+        return self.output(str(Path(self.program).with_name("varve-plan")), "--json", *words)
 
     def lab(self, *words: object) -> str:
         return self.output(str(Path(self.program).with_name("varve-lab")), *words)

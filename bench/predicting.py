@@ -1,5 +1,5 @@
 """Compares the simulator with real disks, for docs/evidence/simulation.md. The disk of the data folder is measured
-by `varve bench device`, which makes a device of it, and `varve-lab predict` runs the six cases on both. The part
+by `varve-plan bench device`, which makes a device of it, and `varve-lab predict` runs the six cases on both. The part
 `predict-held` does the same on a disk that is held to the rates of an old one, and replays a trace of daily snapshots
 there."""
 
@@ -28,32 +28,32 @@ def limits(bytes_a_second: int, places: int) -> list[tuple[dict[Path, str], int]
 HELD, LATER = limits(30_000_000, 100), limits(100_000_000, 1000)
 
 
-def free(say: Run, lab: Run, work: Path, quick: bool) -> dict[str, Any]:
+def free(plan: Run, lab: Run, work: Path, quick: bool) -> dict[str, Any]:
     """Measures the disk as it is. Of the device and of the cases alike, the fastest of some rounds count."""
     figures = work / "free.json"
     rounds = 1 if quick else ROUNDS
-    device(say, work, figures, quick, 1 if quick else DEVICE_ROUNDS)
+    device(plan, work, figures, quick, 1 if quick else DEVICE_ROUNDS)
     few = ["--blocks", "2K", "--sample", 20] if quick else ["--blocks", "20K"]
     cases = lab("predict", work, "--device", figures, "--memory", MEMORY, "--rounds", rounds, *few)
     return {"figures": json.loads(figures.read_text()), "cases": cases}
 
 
-def held(say: Run, lab: Run, work: Path, days: Sequence[Path], quick: bool) -> dict[str, Any]:
+def held(say: Run, plan: Run, lab: Run, work: Path, days: Sequence[Path], quick: bool) -> dict[str, Any]:
     """Measures a disk that is held to the rates of an old one, and another that is held to higher ones. The first one
     also replays daily snapshots: of generated files, and of a machine's disk, if there are images of it."""
     traces = {"files": work / "files.vtrace"}
     lab("generate", "fsl", traces["files"], "--snapshots", 2 if quick else 7, "--seed", 7)
     if days:
         traces["machine"] = work / "machine.vtrace"
-        record(say, work, days, traces["machine"])
+        record(say, plan, work, days, traces["machine"])
     figures, later = work / "held.json", work / "later.json"
     few = ["--sample", 20] if quick else ["--sample", 200]
     with own_disk(work, 3 << 30, HELD) as disk:
-        device(say, disk, figures, quick, 1 if quick else HELD_DEVICE_ROUNDS)
+        device(plan, disk, figures, quick, 1 if quick else HELD_DEVICE_ROUNDS)
         cases = lab("predict", disk, "--device", figures, "--memory", MEMORY, "--blocks", "1K" if quick else "5K", "--rounds", 1, *few)
         real = {name: lab("replay", trace, "--restore", "--folder", disk) for name, trace in traces.items()}
     with own_disk(work, 3 << 30, LATER) as disk:
-        device(say, disk, later, quick, 1 if quick else HELD_DEVICE_ROUNDS)
+        device(plan, disk, later, quick, 1 if quick else HELD_DEVICE_ROUNDS)
         few = ["--sample", 20] if quick else ["--sample", 2000]
         later_cases = lab("predict", disk, "--device", later, "--memory", MEMORY, "--blocks", "1K" if quick else "20K", "--rounds", 1, *few)
     replays = {}
@@ -68,14 +68,14 @@ def held(say: Run, lab: Run, work: Path, days: Sequence[Path], quick: bool) -> d
     }  # fmt: skip
 
 
-def record(say: Run, work: Path, days: Sequence[Path], trace: Path) -> None:
+def record(say: Run, plan: Run, work: Path, days: Sequence[Path], trace: Path) -> None:
     """Takes the images of a disk into a store, one a day, and makes a trace of it."""
     store, disk = work / "recorded", work / "disk.raw"
     say("-s", store, "init", "--plaintext")
     for number, image in enumerate(days, 1):
         run("cp", "--sparse=always", image, disk)
         say("-s", store, "snapshot", disk, "--as", "image", "--name", "machine", "--time", f"2026-05-{number:02}T23:00:00Z")
-    say("-s", store, "trace", "from-store", "--read", trace)
+    plan("-s", store, "trace", "from-store", "--read", trace)
     disk.unlink()
     shutil.rmtree(store)
 
@@ -91,10 +91,10 @@ def rates(memory: Sequence[Mapping[str, Any]]) -> list[object]:
     return ["--naming-rate", int(naming * 1e9), "--packing-rate", int(packing * 1e9), "--unpacking-rate", int(unpacking * 1e9)]
 
 
-def device(say: Run, work: Path, figures: Path, quick: bool, rounds: int) -> None:
+def device(plan: Run, work: Path, figures: Path, quick: bool, rounds: int) -> None:
     """Measures a device in some rounds, and writes the fastest of each measurement."""
     few = ["--size", "16M", "--seconds", "0.1"] if quick else ["--seconds", "0.5"] if rounds == DEVICE_ROUNDS else ["--size", "256M"]
-    first, *more = [say("bench", "device", work, *few) for _ in range(rounds)]
+    first, *more = [plan("bench", "device", work, *few) for _ in range(rounds)]
     for other in more:
         for row, again in zip(first["rows"], other["rows"], strict=True):
             row["per_second"] = max(row["per_second"], again["per_second"])

@@ -1,5 +1,5 @@
 """Measures the speed of blocks over Venti's protocol: 8 KiB each, over loopback, with one connection and 32
-requests in flight. The client is `varve bench venti`.
+requests in flight. The client is `varve-plan bench venti`.
 
   fresh writes   with one sync at the end; beside a snapshot of the same number of bytes into a store of the
                  same kind, which involves no protocol. Both are repeated on a disk that takes 200 MB a
@@ -9,7 +9,7 @@ requests in flight. The client is `varve bench venti`.
   reads          of all blocks, the second time: from memory
   cold reads     of some of four times as many blocks at random places, after a start with a cold page cache;
                  beside the same number of random reads of 16 KiB from the disk itself, with the same depth
-                 (`varve bench device`). Both are repeated on a disk of 8,000 reads a second, if one can be
+                 (`varve-plan bench device`). Both are repeated on a disk of 8,000 reads a second, if one can be
                  made here: a faster disk needs more processors than some machines have, since the client runs
                  on them too
 
@@ -127,7 +127,7 @@ class Venti:
         return result["seconds"] + result["sync_seconds"]
 
     def say(self, *words: object) -> dict:
-        said = subprocess.run([self.program, "--json", *map(str, words)], capture_output=True, text=True, check=False)
+        said = subprocess.run([str(Path(self.program).with_name("varve-plan")), "--json", *map(str, words)], capture_output=True, text=True, check=False)
         if said.returncode != 0:
             raise CannotMeasure(f"{' '.join(map(str, words))}: {(said.stdout + said.stderr).strip()}")
         return json.loads(said.stdout)

@@ -81,7 +81,7 @@ class Trace:
         return value >> 1 ^ -(value & 1)
 
     def lines(self) -> Iterator[str]:
-        """Yields each record as `varve trace show` prints it."""
+        """Yields each record as `varve-plan trace show` prints it."""
         while True:
             begin = self.at
             if not any(self.data[begin:]):      # the end, or zeros that a crash has left

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks a package for Debian: contents.py DEB [SECOND_DEB]
 
-The package has the program, its pages, its completions and its units, and enables nothing. Its units are
+The package has the programs, their pages, their completions and their units, and enables nothing. Its units are
 valid for systemd, and its alert rules ask only for metrics that the program writes. If a second package is
 named, which was made from the same sources, it must be the same to the byte.
 """
@@ -20,22 +20,28 @@ sys.dont_write_bytecode = True
 # Files of the package. The pages of the single commands and the guide are checked apart.
 FILES = [
     "usr/bin/varve",
+    "usr/bin/varve-plan",
     "usr/lib/systemd/system/varve.service",
     "usr/lib/systemd/system/varve.timer",
     "usr/lib/systemd/user/varve.service",
     "usr/lib/systemd/user/varve.timer",
     "usr/share/bash-completion/completions/varve",
+    "usr/share/bash-completion/completions/varve-plan",
     "usr/share/doc/varve/CHANGELOG.md",
     "usr/share/doc/varve/copyright",
     "usr/share/doc/varve/examples/varve.toml",
     "usr/share/doc/varve/format.md",
+    "usr/share/fish/vendor_completions.d/varve-plan.fish",
     "usr/share/fish/vendor_completions.d/varve.fish",
     "usr/share/man/man1/varve.1.gz",
     "usr/share/varve/alerts.yml",
     "usr/share/zsh/vendor-completions/_varve",
+    "usr/share/zsh/vendor-completions/_varve-plan",
 ]
-# A larger package has a program that is not stripped.
+# A larger package has programs that are not stripped.
 PACKAGE_BYTES_MAX = 100 << 20
+# The programs, with some of the commands of each.
+PROGRAMS = {"varve": {"run", "status", "setup", "snapshot", "restore", "explain"}, "varve-plan": {"predict", "trace"}}
 # A source with a file, and promises of each kind that needs no time.
 CONFIG = """
 state = "state"
@@ -64,7 +70,7 @@ def main() -> int:
         root, control = Path(folder) / "root", Path(folder) / "control"
         output("dpkg-deb", "--extract", deb, root)
         output("dpkg-deb", "--control", deb, control)
-        for check in (owners, files, the_program, pages, dependencies, scripts, units, example, metrics):
+        for check in (owners, files, the_programs, pages, dependencies, scripts, units, example, metrics):
             check(deb, root, control)
             print(f"ok: {check.__doc__}", flush=True)
     for other in others:
@@ -94,26 +100,27 @@ def files(deb: Path, root: Path, control: Path) -> None:
     assert deb.stat().st_size < PACKAGE_BYTES_MAX, deb.stat().st_size
 
 
-def the_program(deb: Path, root: Path, control: Path) -> None:
-    """the program runs and is stripped"""
-    program = root / "usr/bin/varve"
-    version = output(program, "--version").split()[1]
-    assert output("dpkg-deb", "--field", deb, "Version").strip().startswith(f"{version}-")
-    sections = output("readelf", "--wide", "--section-headers", program)
-    assert ".symtab" not in sections and ".debug_" not in sections, sections
+def the_programs(deb: Path, root: Path, control: Path) -> None:
+    """the programs run and are stripped"""
+    for name in PROGRAMS:
+        program = root / "usr/bin" / name
+        version = output(program, "--version").split()[1]
+        assert output("dpkg-deb", "--field", deb, "Version").strip().startswith(f"{version}-")
+        sections = output("readelf", "--wide", "--section-headers", program)
+        assert ".symtab" not in sections and ".debug_" not in sections, sections
 
 
 def pages(deb: Path, root: Path, control: Path) -> None:
     """each command has a page, and the completions know it"""
-    program = root / "usr/bin/varve"
-    listed = output(program, "--help")
     pages_there = {path.name for path in (root / "usr/share/man/man1").iterdir()}
-    completions = (root / "usr/share/bash-completion/completions/varve").read_text()
-    names = [line.split()[0] for line in listed.splitlines() if re.match(r"  [a-z][a-z-]*  ", line)]
-    assert {"run", "status", "setup", "snapshot", "restore"} <= set(names), names
-    for name in names:
-        assert name in completions, name
-        assert name == "help" or f"varve-{name}.1.gz" in pages_there, name
+    for program, some in PROGRAMS.items():
+        listed = output(root / "usr/bin" / program, "--help")
+        completions = (root / "usr/share/bash-completion/completions" / program).read_text()
+        names = [line.split()[0] for line in listed.splitlines() if re.match(r"  [a-z][a-z-]*  ", line)]
+        assert some <= set(names), names
+        for name in names:
+            assert name in completions, name
+            assert name == "help" or f"{program}-{name}.1.gz" in pages_there, name
     page = gzip.decompress((root / "usr/share/man/man1/varve.1.gz").read_bytes()).decode()
     assert page.startswith((".ie", ".TH")) and "EXIT STATUS" in page, page[:200]
 

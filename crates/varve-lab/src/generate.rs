@@ -32,9 +32,9 @@ pub(crate) enum Generate {
     /// vanishes by transition probabilities, and changes at its beginning, in its middle or at its
     /// end
     Fsl(GenerateArgs),
-    /// A disk of blocks of one size, with the changes of the profile of `varve trace profile`
+    /// A disk of blocks of one size, with the changes of the profile of `varve-plan trace profile`
     Images(GenerateArgs),
-    /// Files in blocks of several sizes, with the changes of the profile of `varve trace profile`
+    /// Files in blocks of several sizes, with the changes of a profile of `varve-plan trace`
     Trees(GenerateArgs),
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn run(command: &Generate, done: &mut dyn FnMut(Value) -> Result<()>)
         value["profile"] = serde_json::to_value(tree.profile())?;
     } else {
         let Some(file) = &args.profile else {
-            bail!("name a profile with --profile: `varve --json trace profile` makes one");
+            bail!("name a profile with --profile: `varve-plan --json trace profile` makes one");
         };
         let shape =
             if matches!(command, Generate::Images(_)) { SourceShape::Image } else { SourceShape::Tree };
@@ -98,7 +98,7 @@ pub(crate) fn run(command: &Generate, done: &mut dyn FnMut(Value) -> Result<()>)
     done(value)
 }
 
-/// Reads the output of `varve --json trace profile`.
+/// Reads the output of `varve-plan --json trace profile`.
 fn read_profile(file: &Path) -> Result<TraceProfile> {
     #[derive(serde::Deserialize)]
     struct ProfileLine {

@@ -27,7 +27,7 @@ pub(crate) struct Predict {
     /// A folder on the disk
     folder: PathBuf,
 
-    /// The same disk as a device: the output of `varve --json bench device`, or a TOML file
+    /// The same disk as a device: the output of `varve-plan --json bench device`, or a TOML file
     #[arg(long, value_name = "FILE")]
     device: String,
 

@@ -22,7 +22,7 @@ pub(crate) fn device(name: &str) -> Result<DeviceProfile> {
     })
 }
 
-/// Reads the output of `varve --json bench device`.
+/// Reads the output of `varve-plan --json bench device`.
 fn measured(name: &str) -> Result<DeviceProfile> {
     let mut output: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(name)?)?;
     let figures = FittedDevice {
@@ -31,7 +31,7 @@ fn measured(name: &str) -> Result<DeviceProfile> {
         sync_seconds: output["sync_seconds"].as_f64(),
         budget: serde_json::from_value(output["budget"].take())?,
     };
-    Ok(DeviceProfile::fitted(name, "varve bench device", figures)?)
+    Ok(DeviceProfile::fitted(name, "varve-plan bench device", figures)?)
 }
 
 /// Makes an empty storage on a device, and its clock.
@@ -73,7 +73,7 @@ mod tests {
             )
         };
         write(&rows).unwrap();
-        assert_eq!(device(file.to_str().unwrap()).unwrap().source, "varve bench device");
+        assert_eq!(device(file.to_str().unwrap()).unwrap().source, "varve-plan bench device");
         write(&rows[..2]).unwrap();
         assert!(device(file.to_str().unwrap()).unwrap_err().to_string().contains("device.json"));
     }

@@ -45,10 +45,13 @@ fn bytes_between(found: &Value, expected: &Value) -> i64 {
 #[test]
 fn a_replayed_forget_and_gc_agree_with_the_real_ones() {
     let lab = PathBuf::from(env!("CARGO_BIN_EXE_varve-lab"));
-    let varve = lab.with_file_name(format!("varve{}", std::env::consts::EXE_SUFFIX));
-    if !varve.exists() {
-        eprintln!("skipped: {} is not built; `cargo build --workspace` builds it", varve.display());
-        return;
+    let [varve, plan] = ["varve", "varve-plan"]
+        .map(|name| lab.with_file_name(format!("{name}{}", std::env::consts::EXE_SUFFIX)));
+    for program in [&varve, &plan] {
+        if !program.exists() {
+            eprintln!("skipped: {} is not built; `cargo build --workspace` builds it", program.display());
+            return;
+        }
     }
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -67,7 +70,7 @@ fn a_replayed_forget_and_gc_agree_with_the_real_ones() {
         let time = format!("2026-05-0{day}T23:00:00Z");
         varve(&["snapshot", &disk, "--as", "image", "--name", "disk", "--time", &time]);
     }
-    varve(&["trace", "from-store", "--read", &trace]);
+    run(&plan, &["--json", "--store", &store, "trace", "from-store", "--read", &trace]);
     varve(&["forget", "--keep-last", "2", "--undo-days", "0", "--trust-clock"]);
     let collected = varve(&["gc", "--trust-clock", "--min-age", "0s"]);
     let real = collected.iter().find(|record| record["type"] == "gc_done").unwrap();

@@ -1,4 +1,5 @@
-//! Inputs to start from. They are files of this crate, and `varve plan --example` prints them.
+//! Inputs to start from. They are files of this crate, and `varve-plan predict --example` prints
+//! them.
 
 /// An input of a plan that ships with the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -92,7 +92,7 @@ impl Processor {
         };
         // A store that was just opened has no decompressed blocks in memory.
         let open = |world: &World| {
-            let access = varve_store::StoreAccess::Write { holder: "varve plan" };
+            let access = varve_store::StoreAccess::Write { holder: "varve-plan predict" };
             let store = Store::open(world.clone(), None, access, &mut |_| ()).expect("it was made above");
             // The measured reads model single reads in a disk image.
             store.expect_reads_in_pieces(true);

@@ -7,9 +7,8 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
 use varve_world::Timestamp;
@@ -23,9 +22,12 @@ mod daily;
 mod drill;
 mod first_screen;
 mod forgetting;
+mod global;
+mod groups;
 mod moving;
 mod optimize;
 mod plan;
+mod planning;
 mod publish;
 mod reclaiming;
 mod replicas;
@@ -44,17 +46,23 @@ mod verify;
 pub use attach::AttachArgs;
 pub use bench::{ActionChoice, BenchChunksArgs, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
 pub use boot::{BootArgs, BusChoice, FirmwareChoice, MachineArgs};
+pub use command_line::ProgramArguments;
+pub use command_needs::CommandNeeds;
 pub use daily::{
     ConfigCheckArgs, ConfigCommand, ExplainArgs, NotifyArgs, PauseArgs, RunArgs, SetupArgs, StatusArgs,
 };
 pub use drill::DrillArgs;
+pub use first_screen::GROUPS;
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
+pub use global::GlobalArgs;
+pub use groups::{DailyCommand, DiskCommand, MarkCommand, StoreCommand, ToolsCommand};
 pub use moving::{
     ImportArgs, ImportBorgArgs, ImportCommand, ImportImagesArgs, ImportLinkTreesArgs, ImportResticArgs,
     ImportTarArgs, ImportZipArgs, ImportedArgs,
 };
 pub use optimize::OptimizeArgs;
 pub use plan::PlanArgs;
+pub use planning::{PlanningArguments, PlanningCommand};
 pub use publish::{LayoutChoice, MachineChoice, ProfileChoice, ProfileCommand, PublishArgs};
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use replicas::{CloneArgs, ReplicateArgs};
@@ -68,7 +76,7 @@ pub use trace::{StoreTraceArgs, TraceCommand, TraceFileArgs, TraceProfileArgs, T
 pub use value::parse_name;
 use value::{
     parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment, parse_compression,
-    parse_duration, parse_format, parse_index_memory, parse_parity, parse_size, parse_tag, parse_time,
+    parse_format, parse_index_memory, parse_parity, parse_size, parse_tag, parse_time,
 };
 pub use venti::{CopyArgs, VentiCommand};
 pub use verify::{RepairArgs, VerifyArgs};
@@ -81,73 +89,13 @@ pub use verify::{RepairArgs, VerifyArgs};
 #[derive(Debug, Clone, Parser)]
 #[command(name = "varve", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store's folder, a replica of it (a folder or a URL) to read from, a Venti server
-    /// (venti://HOST, tcp!HOST!PORT, '$venti'), or the name of a store of the configuration
-    /// [default: its only store]
-    #[arg(short, long, global = true, help_heading = EVERYWHERE, env = "VARVE_STORE", value_name = "PATH", value_hint = ValueHint::DirPath)]
-    pub store: Option<PathBuf>,
-
-    /// A key file, whose contents open the store instead of a passphrase (at least 32 random bytes)
-    ///
-    /// Without a key and a passphrase from a file or a command, the passphrase is taken from
-    /// VARVE_PASSPHRASE, or asked for. A file of your own that other users can read is refused.
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub key_file: Option<PathBuf>,
-
-    /// A program that prints the contents of a key file, with its arguments
-    ///
-    /// The program is started without a shell. All that it prints is the key, also a line break.
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_KEY_FILE_COMMAND", value_name = "COMMAND", value_hint = ValueHint::CommandString)]
-    pub key_file_command: Option<String>,
-
-    /// A file with the passphrase, in one line
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_PASSPHRASE_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub passphrase_file: Option<PathBuf>,
-
-    /// A program that prints the passphrase, with its arguments, such as 'pass show varve'
-    ///
-    /// The program is started without a shell.
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_PASSPHRASE_COMMAND", value_name = "COMMAND", value_hint = ValueHint::CommandString)]
-    pub passphrase_command: Option<String>,
-
-    /// Time to wait for another writer, such as 30s, 10m or 2h, instead of failing at once
-    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "DURATION", value_parser = parse_duration)]
-    pub wait: Option<Duration>,
-
-    /// The folder for data that was read from replicas and publications, and their last known state
-    /// [default: ~/.cache/varve]
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_CACHE", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    pub cache: Option<PathBuf>,
-
-    /// The maximum size of the cache for each store's replicas, and for attached disks
-    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "BYTES", default_value = "1G", value_parser = parse_size)]
-    pub cache_size: u64,
-
-    /// The file for the catalog's roots at a Venti server [default: a file for each server in
-    /// ~/.local/state/varve/roots]
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_ROOTS", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub roots: Option<PathBuf>,
-
-    /// Print results as JSON, for programs to read
-    #[arg(long, global = true, help_heading = EVERYWHERE)]
-    pub json: bool,
-
-    /// Print only results and errors
-    #[arg(short, long, global = true, help_heading = EVERYWHERE)]
-    pub quiet: bool,
-
-    /// List more, such as new and changed files; twice: print the log, too; three times: print more
-    /// of it
-    #[arg(short, long, global = true, help_heading = EVERYWHERE, action = ArgAction::Count)]
-    pub verbose: u8,
+    #[command(flatten)]
+    pub global: GlobalArgs,
 
     /// The command
     #[command(subcommand)]
     pub command: Command,
 }
-
-/// The heading of the options that all commands share.
-const EVERYWHERE: &str = "Options of every command";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -202,27 +150,12 @@ pub enum Command {
     /// List the snapshots
     #[command(visible_alias = "list")]
     Snapshots(ListSnapshotsArgs),
-    /// Change the tags and the comments of snapshots
-    #[command(after_help = snapshots::TAG_HELP)]
-    Tag(TagArgs),
-    /// Protect snapshots against being forgotten
-    #[command(after_help = forgetting::HOLD_HELP)]
-    Hold(HoldArgs),
-    /// End the protection of snapshots
-    #[command(after_help = forgetting::RELEASE_HELP)]
-    Release(ReleaseArgs),
     /// Forget snapshots, and bring forgotten ones back
     #[command(after_help = forgetting::FORGET_HELP)]
     Forget(ForgetArgs),
-    /// Free the space of what no snapshot needs
-    #[command(after_help = reclaiming::GC_HELP)]
-    Gc(GcArgs),
     /// Forget snapshots by rules, and free what no snapshot needs
     #[command(after_help = reclaiming::PRUNE_HELP)]
     Prune(Box<PruneArgs>),
-    /// Show the contents of the store and their size
-    #[command(after_help = stats::STATS_HELP)]
-    Stats(StatsArgs),
     /// List the files of a snapshot, or the volumes of a disk image
     #[command(after_help = INSIDE_HELP)]
     Ls(LsArgs),
@@ -261,32 +194,12 @@ pub enum Command {
     /// Blocks that cannot be brought back are recorded in the log, even if no snapshot needs them.
     /// `verify` reports them until their bytes are stored again, or until --accept-loss.
     Repair(RepairArgs),
-    /// Rebuild the index from the log, and choose its place
-    ///
-    /// The log is not changed, and does not depend on the index. If this is interrupted, the next
-    /// command rebuilds the index.
-    Reindex(ReindexArgs),
     /// Bring replicas of the store up to date
     #[command(after_help = replicas::REPLICATE_HELP)]
     Replicate(ReplicateArgs),
-    /// Publish disks as signed files that any web server can deliver
-    #[command(after_help = publish::PUBLISH_HELP)]
-    Publish(Box<PublishArgs>),
-    /// Show, merge and make profiles: the reads of a machine's start, for `publish --profile`
-    #[command(subcommand)]
-    Profile(ProfileCommand),
-    /// Use a published disk while it is fetched, as a device or as files
-    #[command(after_help = attach::ATTACH_HELP)]
-    Attach(Box<AttachArgs>),
-    /// Make a disk image whose start reads few, large ranges: for ext2, ext3 and ext4
-    #[command(after_help = optimize::OPTIMIZE_HELP)]
-    Optimize(Box<OptimizeArgs>),
     /// Import from restic, borg, rsnapshot, tar, zip, images or Venti
     #[command(after_help = moving::IMPORT_HELP)]
     Import(ImportArgs),
-    /// Copy snapshots, or archives of vac and vbackup, to a store of another kind
-    #[command(after_help = venti::COPY_HELP)]
-    Copy(CopyArgs),
     /// Restore a whole store from a replica
     #[command(after_help = replicas::CLONE_HELP)]
     Clone(CloneArgs),
@@ -296,55 +209,40 @@ pub enum Command {
     /// Serve snapshots or blocks to other programs, until interrupted
     #[command(after_help = serve::SERVE_HELP)]
     Serve(Box<ServeArgs>),
-    /// Make the file for `serve --http-password`: asks for a password, and writes its hash
-    ///
-    /// If standard input is no terminal, the password is its first line.
-    WebPassword(WebPasswordArgs),
-    /// List the sessions of Venti clients, and set aside the blocks of one of them
-    #[command(subcommand)]
-    Venti(VentiCommand),
     /// Ask five questions, write a configuration, and make its store
     #[command(after_help = daily::SETUP_HELP)]
     Setup(SetupArgs),
-    /// Check the configuration of daily work
-    #[command(subcommand)]
-    Config(ConfigCommand),
     /// Do what is due: snapshots, replicas, verification, retention
     #[command(after_help = daily::RUN_HELP)]
     Run(RunArgs),
     /// Judge the promises of the configuration
     #[command(after_help = daily::STATUS_HELP)]
     Status(StatusArgs),
-    /// Say why a job of the configuration ran, or did not
-    Explain(ExplainArgs),
-    /// Send notices about promises that have changed, or try the channels for them
-    #[command(after_help = daily::NOTIFY_HELP)]
-    Notify(NotifyArgs),
-    /// Pause daily work for some time
-    Pause(PauseArgs),
-    /// Restore some files, compare them, and record that in the store
-    #[command(after_help = drill::DRILL_HELP)]
-    Drill(DrillArgs),
-    /// Show traces and their profiles, and make a trace of all snapshots
+    /// More of daily work: config, explain, notify, pause, drill
     #[command(subcommand)]
-    Trace(TraceCommand),
-    /// Predict the needs and the speed of each kind of store on a disk, and choose one
-    #[command(after_help = plan::PLAN_HELP)]
-    Plan(PlanArgs),
-    /// Measure the speed of a server or a disk
+    Daily(DailyCommand),
+    #[command(flatten)]
+    DailyByName(DailyCommand),
+    /// Mark snapshots: tag, hold, release
     #[command(subcommand)]
-    Bench(BenchCommand),
-    /// Print a completion script for a shell
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
-    /// Write the man pages into a folder
-    Man {
-        /// The folder
-        #[arg(value_hint = ValueHint::DirPath)]
-        folder: PathBuf,
-    },
+    Mark(MarkCommand),
+    #[command(flatten)]
+    MarkByName(MarkCommand),
+    /// Look after a store: stats, gc, reindex, copy, venti
+    #[command(subcommand)]
+    Store(StoreCommand),
+    #[command(flatten)]
+    StoreByName(StoreCommand),
+    /// Publish disks, and use them: publish, attach, profile, optimize
+    #[command(subcommand)]
+    Disk(DiskCommand),
+    #[command(flatten)]
+    DiskByName(DiskCommand),
+    /// Make files for other programs: web-password, completions, man
+    #[command(subcommand)]
+    Tools(ToolsCommand),
+    #[command(flatten)]
+    ToolsByName(ToolsCommand),
 }
 
 /// The hash that names blocks.
@@ -637,7 +535,7 @@ pub struct TakeSnapshotArgs {
     /// Record the work as a trace, in this new file
     ///
     /// A trace has the order and the sizes of all blocks, and which of them are equal, but no
-    /// content and no name. `varve trace show` prints it.
+    /// content and no name. `varve-plan trace show` prints it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["qmp", "dry_run"])]
     pub trace: Option<PathBuf>,
 

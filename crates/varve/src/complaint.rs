@@ -8,23 +8,21 @@ use serde_json::json;
 use varve_block::{FailureKind, with_causes};
 use varve_session::failure_kinds;
 
-use crate::arguments::Command;
 use crate::{exit_status, hint, say, show, signals};
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
-    print_with(error, || Some(STORE_FULL), None);
+    print_with(error, Some(STORE_FULL), None);
 }
 
-/// Prints the error that ended a command.
-pub fn print_end(command: &Command, error: &Error) {
-    let is_damage = matches!(command, Command::Restore(_)) && exit_status::is_damage(error.as_ref());
-    print_with(error, || when_full(command), is_damage.then_some(KEEP_DAMAGED));
+/// Prints the error that ended a command, with its hint for a full disk or for damage.
+pub fn print_end(error: &Error, when_full: Option<&'static str>, when_damaged: Option<&'static str>) {
+    print_with(error, when_full, when_damaged.filter(|_| exit_status::is_damage(error.as_ref())));
 }
 
-fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>, last: Option<&'static str>) {
+fn print_with(error: &Error, when_full: Option<&'static str>, last: Option<&'static str>) {
     let is_full = || failure_kinds(error.as_ref()).any(|kind| kind == FailureKind::NoSpace);
-    let hint = hint::of(error.as_ref()).or_else(|| is_full().then(when_full).flatten()).or(last);
+    let hint = hint::of(error.as_ref()).or_else(|| when_full.filter(|_| is_full())).or(last);
     let message = indented(&with_causes(error.as_ref()));
     let fields = || {
         let mut causes: Vec<_> = error.chain().map(ToString::to_string).collect();
@@ -91,32 +89,9 @@ fn indented(text: &str) -> String {
     show::plain(text).replace('\n', "\n  ")
 }
 
-const STORE_FULL: &str = "nothing that was archived before is lost; make space, for example with `varve forget` and `varve gc`, and run the same command again";
+/// The hint for a store whose disk is full.
+pub const STORE_FULL: &str = "nothing that was archived before is lost; make space, for example with `varve forget` and `varve gc`, and run the same command again";
 /// The hint for a restore whose destination is full.
 pub const DESTINATION_FULL: &str = "the archive is unchanged; make space at the destination, and the same command continues where it stopped";
 /// The hint for a restore that meets damage.
 pub const KEEP_DAMAGED: &str = "--keep-damaged restores all readable data, and lists the rest; `varve repair --from COPY` may bring the rest back";
-/// Returns the hint for a command that has met a full disk.
-fn when_full(command: &Command) -> Option<&'static str> {
-    match command {
-        Command::Restore(_) => Some(DESTINATION_FULL),
-        Command::Clone(_) => {
-            Some("the replica is unchanged; make space, and the same command continues where it stopped")
-        }
-        Command::Init(_) => Some("make space, and run the same command again"),
-        Command::Snapshots(_)
-        | Command::Stats(_)
-        | Command::Ls(_)
-        | Command::Cat(_)
-        | Command::Diff(_)
-        | Command::Find(_)
-        | Command::Plan(_)
-        | Command::Config(_)
-        | Command::Status(_)
-        | Command::Explain(_)
-        | Command::Bench(_)
-        | Command::Completions { .. }
-        | Command::Man { .. } => None,
-        _ => Some(STORE_FULL),
-    }
-}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use varve_session::{CommandSession, KeyOptions, ReplicaReads, SessionSettings};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::GlobalArgs;
 use crate::moment;
 use crate::terminal::Terminal;
 
@@ -27,15 +27,17 @@ pub struct Invocation {
 impl Invocation {
     /// Creates the invocation for these arguments. `store` is the store, or the reason why none is
     /// known.
-    pub fn new(arguments: &Arguments, store: Result<PathBuf, String>, key: KeyOptions) -> Self {
+    pub fn new(
+        arguments: &GlobalArgs,
+        replica_reads: ReplicaReads,
+        store: Result<PathBuf, String>,
+        key: KeyOptions,
+    ) -> Self {
         let settings = SessionSettings {
             store,
             key,
             wait: arguments.wait.unwrap_or_default(),
-            replica_reads: match arguments.command {
-                Command::Verify(_) => ReplicaReads::Verified,
-                _ => ReplicaReads::Cached,
-            },
+            replica_reads,
             cache: arguments.cache.clone(),
             cache_bytes: arguments.cache_size,
             roots: arguments.roots.clone(),

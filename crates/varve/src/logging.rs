@@ -11,11 +11,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry};
 use varve_block::with_causes;
 
-use crate::arguments::Arguments;
+use crate::arguments::GlobalArgs;
 use crate::say;
 
 /// Starts printing events, at the level that the command line or `VARVE_LOG` requests.
-pub fn start(arguments: &Arguments) {
+pub fn start(arguments: &GlobalArgs) {
     // The names of all crates of this program begin with this. An error in another library causes
     // an error here, and appears as its cause.
     let level = match (arguments.quiet, arguments.verbose) {

@@ -112,7 +112,7 @@ fn generated(command: &str, args: &[&str]) -> (Vec<u8>, TraceProfile) {
     (bytes, profiler.finish())
 }
 
-/// Writes a profile as `varve --json trace profile` prints it.
+/// Writes a profile as `varve-plan --json trace profile` prints it.
 fn write_profile(folder: &Path, profile: &TraceProfile) -> String {
     let file = folder.join("profile.json");
     std::fs::write(&file, json!({ "type": "workload_profile", "profile": profile }).to_string()).unwrap();

@@ -1,4 +1,4 @@
-//! The arguments of `varve bench`.
+//! The arguments of `varve-plan bench`.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub enum BenchCommand {
     Venti(BenchVentiArgs),
     /// Read and write in a folder, sequentially and at random, and print the speed of its disk
     ///
-    /// Makes a file there, and removes it. `varve plan --device` reads the output of --json.
+    /// Makes a file there, and removes it. `predict --device` reads the output of --json.
     Device(BenchDeviceArgs),
     /// Read disks or folders once, and print the space that each block size would take
     ///

@@ -5,13 +5,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Command, CommandFactory, FromArgMatches};
 
-use super::Arguments;
+use super::{Arguments, GlobalArgs, PlanningArguments};
 
 /// The options of which only one may give the secret.
 const SECRETS: [&str; 4] = ["key_file", "key_file_command", "passphrase_file", "passphrase_command"];
 
 /// Command names of other programs that have no equivalent command here, with an explanation.
-const EXPLAINED: [(&[&str], &str); 6] = [
+const EXPLAINED: [(&[&str], &str); 9] = [
     (&["umount", "unmount"], "unmount with `fusermount3 -u FOLDER`, or with Ctrl-C where `varve mount` runs"),
     (
         &["unlock", "break-lock"],
@@ -23,24 +23,35 @@ const EXPLAINED: [(&[&str], &str); 6] = [
     ),
     (&["extract"], "`varve restore SNAPSHOT[:PATH] DESTINATION` takes files out"),
     (&["dump"], "`varve cat SNAPSHOT:PATH` writes a file to standard output"),
+    (&["plan"], "`varve-plan predict` compares stores and hardware"),
+    (&["bench"], "`varve-plan bench` measures a server or a disk"),
+    (&["trace"], "`varve-plan trace` makes traces, and shows them"),
     (&["info"], "`varve snapshots` lists the snapshots, `varve stats` shows their cost"),
 ];
 
-impl Arguments {
+/// The arguments of a program.
+pub trait ProgramArguments: CommandFactory + FromArgMatches {
+    fn global_mut(&mut self) -> &mut GlobalArgs;
+
+    /// Returns all commands for parsing and for help.
+    fn shown_command() -> Command {
+        Self::whole_command()
+    }
+
     /// Parses the command line and the environment. A secret on the command line takes precedence
     /// over all secrets in the environment.
     ///
     /// # Errors
     /// Help or version text, if it was requested, or a usage error.
-    pub fn read() -> Result<Self, clap::Error> {
-        let mut command = Self::command_with_first_screen();
+    fn read() -> Result<Self, clap::Error> {
+        let mut command = Self::shown_command();
         let matches = command.try_get_matches_from_mut(std::env::args_os()).map_err(explained)?;
         let mut arguments = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         let is_typed = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);
         let typed: Vec<_> = SECRETS.iter().filter(is_typed).collect();
         match typed.as_slice() {
             [] => {}
-            [typed] => arguments.keep_secret(typed),
+            [typed] => arguments.global_mut().keep_secret(typed),
             [first, second, ..] => {
                 let [first, second] = [first, second].map(|id| id.replace('_', "-"));
                 let text = format!("--{first} and --{second} cannot be used together: give one of them");
@@ -52,13 +63,31 @@ impl Arguments {
 
     /// Returns all commands, with their usage lines. By default clap would show an option that the
     /// environment sets as a required one.
-    pub fn whole_command() -> Command {
+    fn whole_command() -> Command {
         let mut command = Self::command();
         command.build();
         fix_usage(&mut command);
         command
     }
+}
 
+impl ProgramArguments for Arguments {
+    fn global_mut(&mut self) -> &mut GlobalArgs {
+        &mut self.global
+    }
+
+    fn shown_command() -> Command {
+        Self::command_with_first_screen()
+    }
+}
+
+impl ProgramArguments for PlanningArguments {
+    fn global_mut(&mut self) -> &mut GlobalArgs {
+        &mut self.global
+    }
+}
+
+impl GlobalArgs {
     /// Drops all secrets but this one.
     fn keep_secret(&mut self, kept: &str) {
         if kept != "key_file" {

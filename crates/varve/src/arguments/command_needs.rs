@@ -1,39 +1,127 @@
-//! The store that a command needs, and the form of its output.
+//! The needs of each command: its store, the form of its output, and its hints.
 
-use super::Command;
+use varve_session::ReplicaReads;
+
+use super::{Command, DailyCommand, DiskCommand, PlanningCommand, StoreCommand, ToolsCommand, TraceCommand};
+use crate::complaint::{DESTINATION_FULL, KEEP_DAMAGED, STORE_FULL};
+
+/// The needs of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandNeeds {
+    /// The command works on a store of the configuration if the command line names none. Others
+    /// make a store, need none, or read the configuration by themselves.
+    pub configured_store: bool,
+    /// The command writes the content of a file, or a script, to standard output.
+    pub writes_content: bool,
+    pub replica_reads: ReplicaReads,
+    /// The hint for a full disk.
+    pub when_full: Option<&'static str>,
+    /// The hint for damage.
+    pub when_damaged: Option<&'static str>,
+}
+
+impl CommandNeeds {
+    /// A command that reads a store.
+    const READER: Self = Self {
+        configured_store: true,
+        writes_content: false,
+        replica_reads: ReplicaReads::Cached,
+        when_full: None,
+        when_damaged: None,
+    };
+    /// A command that writes to a store.
+    const WRITER: Self = Self { when_full: Some(STORE_FULL), ..Self::READER };
+    /// A command that reads something else.
+    const STORELESS: Self = Self { configured_store: false, ..Self::READER };
+    /// A command that prints a script.
+    const PRINTER: Self = Self { writes_content: true, ..Self::STORELESS };
+}
 
 impl Command {
-    /// Reports whether the command works on a store of the configuration if the command line names
-    /// none. Others make a store, need none, or read the configuration by themselves. An audit of a
-    /// replica alone needs no store.
-    pub fn may_use_configured_store(&self) -> bool {
+    pub fn needs(&self) -> CommandNeeds {
         match self {
-            Self::Verify(args) => args.replica.is_none() && args.publication.is_none(),
-            Self::Init(_)
-            | Self::Clone(_)
-            | Self::Attach(_)
-            | Self::WebPassword(_)
-            | Self::Setup(_)
-            | Self::Config(_)
-            | Self::Run(_)
-            | Self::Status(_)
-            | Self::Explain(_)
-            | Self::Notify(_)
-            | Self::Pause(_)
-            | Self::Plan(_)
-            | Self::Bench(_)
-            | Self::Completions { .. }
-            | Self::Man { .. } => false,
-            _ => true,
+            Self::Cat(_) => CommandNeeds { writes_content: true, ..CommandNeeds::READER },
+            Self::Snapshots(_) | Self::Ls(_) | Self::Diff(_) | Self::Find(_) => CommandNeeds::READER,
+            Self::Restore(args) => CommandNeeds {
+                writes_content: args.destination.as_os_str() == "-",
+                when_full: Some(DESTINATION_FULL),
+                when_damaged: Some(KEEP_DAMAGED),
+                ..CommandNeeds::READER
+            },
+            // An audit of a replica alone needs no store.
+            Self::Verify(args) => CommandNeeds {
+                configured_store: args.replica.is_none() && args.publication.is_none(),
+                replica_reads: ReplicaReads::Verified,
+                ..CommandNeeds::WRITER
+            },
+            Self::Init(_) => CommandNeeds {
+                when_full: Some("make space, and run the same command again"),
+                ..CommandNeeds::STORELESS
+            },
+            Self::Clone(_) => CommandNeeds {
+                when_full: Some(
+                    "the replica is unchanged; make space, and the same command continues where it stopped",
+                ),
+                ..CommandNeeds::STORELESS
+            },
+            Self::Setup(_) | Self::Run(_) => {
+                CommandNeeds { when_full: Some(STORE_FULL), ..CommandNeeds::STORELESS }
+            }
+            Self::Status(_) => CommandNeeds::STORELESS,
+            Self::Daily(command) | Self::DailyByName(command) => command.needs(),
+            Self::Store(command) | Self::StoreByName(command) => command.needs(),
+            Self::Disk(command) | Self::DiskByName(command) => command.needs(),
+            Self::Tools(command) | Self::ToolsByName(command) => command.needs(),
+            _ => CommandNeeds::WRITER,
         }
     }
+}
 
-    /// Reports whether the command writes the content of a file, or a script, to standard output.
-    pub fn writes_content(&self) -> bool {
+impl DailyCommand {
+    fn needs(&self) -> CommandNeeds {
         match self {
-            Self::Cat(_) | Self::Completions { .. } => true,
-            Self::Restore(args) => args.destination.as_os_str() == "-",
-            _ => false,
+            Self::Config(_) | Self::Explain(_) => CommandNeeds::STORELESS,
+            Self::Notify(_) | Self::Pause(_) => {
+                CommandNeeds { when_full: Some(STORE_FULL), ..CommandNeeds::STORELESS }
+            }
+            Self::Drill(_) => CommandNeeds::WRITER,
+        }
+    }
+}
+
+impl StoreCommand {
+    fn needs(&self) -> CommandNeeds {
+        match self {
+            Self::Stats(_) => CommandNeeds::READER,
+            _ => CommandNeeds::WRITER,
+        }
+    }
+}
+
+impl DiskCommand {
+    fn needs(&self) -> CommandNeeds {
+        let configured_store = !matches!(self, Self::Attach(_));
+        CommandNeeds { configured_store, ..CommandNeeds::WRITER }
+    }
+}
+
+impl ToolsCommand {
+    fn needs(&self) -> CommandNeeds {
+        match self {
+            Self::Completions { .. } => CommandNeeds::PRINTER,
+            Self::Man { .. } => CommandNeeds::STORELESS,
+            Self::WebPassword(_) => CommandNeeds { when_full: Some(STORE_FULL), ..CommandNeeds::STORELESS },
+        }
+    }
+}
+
+impl PlanningCommand {
+    pub fn needs(&self) -> CommandNeeds {
+        match self {
+            Self::Trace(TraceCommand::FromStore(_)) => CommandNeeds::WRITER,
+            Self::Trace(_) => CommandNeeds::READER,
+            Self::Completions { .. } => CommandNeeds::PRINTER,
+            Self::Predict(_) | Self::Bench(_) | Self::Man { .. } => CommandNeeds::STORELESS,
         }
     }
 }

@@ -1,22 +1,23 @@
-//! The first screen of help: the commands that most users need, in four groups, and the names of
-//! the others.
+//! The first screen of help: the commands under four headings. Those that are needed now and then
+//! are in groups, one level down.
 
 use std::fmt::Write;
 
 use clap::Command;
 use clap::builder::Resettable;
 
-use super::Arguments;
+use super::{Arguments, ProgramArguments};
 
-/// The groups. All other commands are named after them.
-const GROUPS: [(&str, &[&str]); 4] = [
-    ("Daily work", &["setup", "run", "status"]),
+/// The headings, with their commands.
+const HEADINGS: [(&str, &[&str]); 4] = [
+    ("Daily work", &["setup", "run", "status", "daily"]),
     (
         "Archive",
         &[
             "init",
             "snapshot",
             "snapshots",
+            "mark",
             "forget",
             "prune",
             "verify",
@@ -25,15 +26,20 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "clone",
             "import",
             "key",
+            "store",
         ],
     ),
     ("Looking and restoring", &["ls", "find", "diff", "cat", "restore", "mount", "serve"]),
-    ("Machines and disks", &["boot", "publish", "attach"]),
+    ("Machines, disks and tools", &["boot", "disk", "tools"]),
 ];
+/// The groups, whose commands also go by their own names.
+pub const GROUPS: [&str; 5] = ["daily", "mark", "store", "disk", "tools"];
 
 const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{all-args}{after-help}";
 
 const END: &str = "`varve COMMAND --help` explains a command; `varve --help` has all options.";
+/// The title of the commands of the groups, in the long form.
+const OWN_NAMES: &str = "Commands of daily, mark, store, disk and tools, by their own names";
 
 impl Arguments {
     /// Returns all commands for parsing and for help: `-h` prints the first screen, and `--help`
@@ -42,7 +48,7 @@ impl Arguments {
         let mut command = Self::whole_command();
         let (short, long) = (first_screen(&command, false), first_screen(&command, true));
         let examples = command.get_after_help().cloned().unwrap_or_default();
-        // The groups stand in place of the list.
+        // The headings stand in place of the list.
         command = command.mut_subcommands(|command| command.hide(true));
         command
             .mut_args(|argument| argument.hide_short_help(true))
@@ -54,7 +60,7 @@ impl Arguments {
     }
 }
 
-/// Prints the groups, and the other commands: their names, or, in the long form, all about them.
+/// Prints the commands under their headings, and, in the long form, those of the groups.
 fn first_screen(command: &Command, is_long: bool) -> String {
     let mut text = String::new();
     let mut print = |title: &str, commands: &[&Command]| {
@@ -66,20 +72,19 @@ fn first_screen(command: &Command, is_long: bool) -> String {
         }
         text.push('\n');
     };
-    for (title, names) in GROUPS {
-        let commands: Vec<_> = names.iter().filter_map(|name| command.find_subcommand(name)).collect();
-        print(title, &commands);
+    let named = |names: &[&str]| -> Vec<&Command> {
+        names.iter().filter_map(|name| command.find_subcommand(name)).collect()
+    };
+    for (title, names) in HEADINGS {
+        print(title, &named(names));
     }
-    let is_grouped = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
-    let others: Vec<_> = command
-        .get_subcommands()
-        .filter(|other| other.get_name() != "help" && !is_grouped(other.get_name()))
-        .collect();
     if is_long {
-        print("Other commands", &others);
+        let groups = named(&GROUPS);
+        let members: Vec<_> = groups.iter().flat_map(|group| group.get_subcommands()).collect();
+        let members: Vec<_> = members.into_iter().filter(|member| member.get_name() != "help").collect();
+        print(OWN_NAMES, &members);
     } else {
-        let names: Vec<_> = others.iter().map(|command| command.get_name()).collect();
-        let _ = write!(text, "Also: {}.\n{END}", names.join(", "));
+        text.push_str(END);
     }
     text.trim_end().to_owned()
 }
@@ -105,10 +110,19 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_have_commands() {
+    fn every_command_has_a_place() {
         let command = Arguments::whole_command();
-        for name in GROUPS.iter().flat_map(|(_, names)| names.iter()) {
-            assert!(command.find_subcommand(name).is_some(), "{name}");
-        }
+        let under_headings: Vec<_> = HEADINGS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        assert!(under_headings.len() <= 30, "{}", under_headings.len());
+        let in_groups = GROUPS.iter().flat_map(|group| {
+            let group = command.find_subcommand(group).unwrap();
+            group.get_subcommands().map(Command::get_name).filter(|name| *name != "help")
+        });
+        let mut placed: Vec<_> = under_headings.into_iter().chain(in_groups).collect();
+        placed.sort_unstable();
+        let names = command.get_subcommands().map(Command::get_name).filter(|name| *name != "help");
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        assert_eq!(placed, names);
     }
 }

@@ -1,4 +1,4 @@
-//! The arguments of `varve plan`.
+//! The arguments of `varve-plan predict`.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,19 @@ use super::value::{
     parse_sizes,
 };
 
-/// Shown after `varve plan --help`.
+/// Shown after `varve-plan predict --help`.
 pub const PLAN_HELP: &str = "\
 Examples:
-  varve bench device /backup --json > disk.json         measure the disk
-  varve plan --disk-size 4T --memory 2G --device disk.json
-  varve plan --disk-size 500G --stored 40% --duplicates 98%
-  varve plan --disk-size 1T..8T --block-size 8K,16K,64K --memory 2G
+  varve-plan bench device /backup --json > disk.json         measure the disk
+  varve-plan predict --disk-size 4T --memory 2G --device disk.json
+  varve-plan predict --disk-size 500G --stored 40% --duplicates 98%
+  varve-plan predict --disk-size 1T..8T --block-size 8K,16K,64K --memory 2G
                                                         a table of all these settings, the least memory first
-  varve plan --disk-size 32G --block-size 4K --collision-interval 1000 --empty-memory 1M
-  varve plan --example workload > workload.toml         files to start from
-  varve plan --workload workload.toml --devices devices.toml --sla sla.toml
+  varve-plan predict --disk-size 32G --block-size 4K --collision-interval 1000 --empty-memory 1M
+  varve-plan predict --example workload > workload.toml         files to start from
+  varve-plan predict --workload workload.toml --devices devices.toml --sla sla.toml
                                                         the cheapest hardware that is fast enough
-  varve plan --endowment 100 --costs costs.toml         the money that keeps an archive for a century";
+  varve-plan predict --endowment 100 --costs costs.toml         the money that keeps an archive for a century";
 
 /// The requirements for the store.
 #[derive(Debug, Clone, Args)]
@@ -61,7 +61,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub empty_memory: Option<u64>,
 
-    /// A file with the output of `varve bench device --json` for the disk
+    /// A file with the output of `varve-plan bench device --json` for the disk
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["read_rate", "write_rate", "places"])]
     pub device: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! The arguments of `varve trace`.
+//! The arguments of `varve-plan trace`.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,16 @@ blocks, the gaps between changes, the sizes of blocks, and how well they compres
 of --json.
 
 Examples:
-  varve trace profile work.vtrace
-  varve -s /backup/store --json trace profile > store.profile.json        all snapshots of a store";
+  varve-plan trace profile work.vtrace
+  varve-plan -s /backup/store --json trace profile > store.profile.json        all snapshots of a store";
 
 pub const WORKLOAD_HELP: &str = "\
-The output is a file for `varve plan --workload`, with a comment on each line. Edit the lines that say so: a store cannot know how many \
+The output is a file for `varve-plan predict --workload`, with a comment on each line. Edit the lines that say so: a store cannot know how many \
 single reads there will be, or how long snapshots will be kept.
 
 Example:
-  varve -s /backup/store trace workload > workload.toml
-  varve plan --workload workload.toml --devices devices.toml --sla sla.toml";
+  varve-plan -s /backup/store trace workload > workload.toml
+  varve-plan predict --workload workload.toml --devices devices.toml --sla sla.toml";
 
 /// The operations on traces.
 #[derive(Debug, Clone, Subcommand)]
@@ -29,7 +29,7 @@ pub enum TraceCommand {
     /// Print the profile of a trace, or of all snapshots of the store
     #[command(after_help = PROFILE_HELP)]
     Profile(TraceProfileArgs),
-    /// Print the workload of the store's snapshots, for `varve plan --workload`
+    /// Print the workload of the store's snapshots, for `varve-plan predict --workload`
     #[command(after_help = WORKLOAD_HELP)]
     Workload(TraceWorkloadArgs),
     /// Write a trace of all snapshots of the store, in the order of their times

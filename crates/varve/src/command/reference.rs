@@ -1,4 +1,4 @@
-//! `varve completions` and `varve man`, generated from the same definitions as `--help`.
+//! The commands `completions` and `man`, generated from the same definitions as `--help`.
 
 mod man;
 
@@ -6,23 +6,24 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 
-use crate::arguments::Arguments;
+use crate::arguments::ProgramArguments;
 use crate::outcome::CommandOutcome;
 use crate::say::Output;
 
-pub(super) fn completions(shell: clap_complete::Shell) -> Result<CommandOutcome> {
+pub(super) fn completions<P: ProgramArguments>(shell: clap_complete::Shell) -> Result<CommandOutcome> {
     // Generate in memory first: the generator panics if a write fails.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "varve", &mut script);
+    let mut command = P::command();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, &mut command, name, &mut script);
     Output::new().write_all(&script).context("cannot write to standard output")?;
     Ok(CommandOutcome::Done)
 }
 
-pub(super) fn man(folder: &Path) -> Result<CommandOutcome> {
+pub(super) fn man<P: ProgramArguments>(folder: &Path) -> Result<CommandOutcome> {
     std::fs::create_dir_all(folder)
-        .and_then(|()| man::write(&Arguments::whole_command(), folder))
+        .and_then(|()| man::write(&P::whole_command(), folder))
         .with_context(|| format!("cannot write man pages into {}", folder.display()))?;
     Ok(CommandOutcome::Done)
 }

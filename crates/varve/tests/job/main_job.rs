@@ -608,8 +608,6 @@ fn programs_are_answered_in_lines_of_json() {
         (&["verify", "--replica", "replica", "--data"], &["replica_verified"]),
         (&["clone", "replica", "clone"], &["cloned"]),
         (&["copy", "--all", &own, others], &["copied"; 4]),
-        (&["plan", "--disk-size", "1T"], &["plan"]),
-        (&["bench", "device", &disk, "--size", "4M", "--seconds", "0.01"], &["device_benchmark"]),
     ] {
         let lines = if words[0] == "copy" {
             sandbox::json_lines(&sandbox.ok([&["--json"], words].concat()))
@@ -617,6 +615,12 @@ fn programs_are_answered_in_lines_of_json() {
             sandbox.json(words)
         };
         assert_eq!(types(lines), expected, "{words:?}");
+    }
+    for (words, expected) in [
+        (&["predict", "--disk-size", "1T"][..], "plan"),
+        (&["bench", "device", &disk, "--size", "4M", "--seconds", "0.01"], "device_benchmark"),
+    ] {
+        assert_eq!(types(sandbox.planner().json(words)), [expected], "{words:?}");
     }
     sandbox.set_key(Some(sandbox.path("second")));
     assert_eq!(

@@ -6,7 +6,7 @@ use crate::sandbox::{Sandbox, noise};
 
 #[test]
 fn a_plan_is_made_from_what_was_measured() {
-    let sandbox = Sandbox::empty();
+    let sandbox = Sandbox::empty().planner();
     let folder = sandbox.arg("disk");
     fs::create_dir(&folder).unwrap();
     let measured = sandbox.ok(["bench", "device", &folder, "--size", "4M", "--seconds", "0.02", "--json"]);
@@ -14,7 +14,7 @@ fn a_plan_is_made_from_what_was_measured() {
     let figures = sandbox.arg("disk.json");
     fs::write(&figures, measured).unwrap();
 
-    let small = &sandbox.json(["plan", "--disk-size", "1T", "--device", &figures])[0];
+    let small = &sandbox.json(["predict", "--disk-size", "1T", "--device", &figures])[0];
     let forecasts = small["plan"]["forecasts"].as_array().unwrap();
     assert_eq!(forecasts.len(), 4);
     assert_eq!(small["plan"]["choice"], 0);
@@ -23,21 +23,21 @@ fn a_plan_is_made_from_what_was_measured() {
         assert!(forecast["night_rate"].as_f64().unwrap() > 0.0);
     }
     // The index of sixteen times as many blocks does not fit into memory, so it goes to disk.
-    let large = &sandbox.json(["plan", "--disk-size", "16T", "--memory", "8G", "--device", &figures])[0];
+    let large = &sandbox.json(["predict", "--disk-size", "16T", "--memory", "8G", "--device", &figures])[0];
     assert_eq!(large["plan"]["choice"], 1);
-    let shown = sandbox.ok(["plan", "--disk-size", "16T", "--memory", "8G"]);
+    let shown = sandbox.ok(["predict", "--disk-size", "16T", "--memory", "8G"]);
     assert!(shown.contains("Take `varve init --index disk"), "{shown}");
     assert!(shown.contains("assumed"), "{shown}");
     // If nothing fits, the plan says so on standard output.
-    let none = sandbox.run(["plan", "--disk-size", "16T", "--memory", "50M"]);
+    let none = sandbox.run(["predict", "--disk-size", "16T", "--memory", "50M"]);
     assert_eq!(none.code, Some(1));
     assert!(String::from_utf8_lossy(&none.stdout).contains("Nothing fits"));
 }
 
 #[test]
 fn many_settings_are_one_table() {
-    let sandbox = Sandbox::empty();
-    let words = ["plan", "--disk-size", "1T..4T", "--block-size", "16K,64K", "--memory", "2G"];
+    let sandbox = Sandbox::empty().planner();
+    let words = ["predict", "--disk-size", "1T..4T", "--block-size", "16K,64K", "--memory", "2G"];
     let shown = sandbox.ok(words);
     let rows: Vec<&str> = shown.lines().filter(|line| line.contains("by hash, index in memory")).collect();
     // With 16 KiB blocks the index of 1 TiB and 2 TiB fits into memory; with 64 KiB blocks every
@@ -51,7 +51,7 @@ fn many_settings_are_one_table() {
     assert!((1.99..2.01).contains(&ratio), "twice the disk takes twice the memory: {ratio}");
 
     let strict = [&words[..], &["--collision-interval", "1000M", "--empty-memory", "1M"]].concat();
-    let plans = sandbox.json(["plan", "--disk-size", "1T", "--collision-interval", "1000M"]);
+    let plans = sandbox.json(["predict", "--disk-size", "1T", "--collision-interval", "1000M"]);
     assert_eq!(plans[0]["plan"]["forecasts"][0]["misfit"], "collision_interval", "{}", plans[0]);
     let none = sandbox.run(strict);
     assert_eq!(none.code, Some(1), "{}", String::from_utf8_lossy(&none.stdout));
@@ -64,26 +64,26 @@ fn many_settings_are_one_table() {
         ["--collision-interval", "0"],
     ] {
         let disk: &[&str] = if wrong[0] == "--disk-size" { &[] } else { &["--disk-size", "1T"] };
-        let said = sandbox.fails(2, [&["plan"], disk, &wrong[..]].concat());
+        let said = sandbox.fails(2, [&["predict"], disk, &wrong[..]].concat());
         assert!(said.contains("write"), "{wrong:?}: {said}");
     }
     // A range of all sizes, four hundred times, is too large for a table.
     let many = vec!["1..1T"; 400].join(",");
-    assert!(sandbox.fails(2, ["plan", "--disk-size", &many]).contains("give fewer"));
+    assert!(sandbox.fails(2, ["predict", "--disk-size", &many]).contains("give fewer"));
 }
 
 #[test]
 fn what_makes_no_plan_is_said() {
-    let sandbox = Sandbox::empty();
+    let sandbox = Sandbox::empty().planner();
     let figures = sandbox.arg("disk.json");
     fs::write(&figures, r#"{"rows":[],"is_direct":true}"#).unwrap();
-    let said = sandbox.fails(2, ["plan", "--disk-size", "1T", "--device", &figures]);
+    let said = sandbox.fails(2, ["predict", "--disk-size", "1T", "--device", &figures]);
     assert!(said.contains("larger than zero"), "{said}");
     fs::write(&figures, "nonsense").unwrap();
-    let said = sandbox.fails(1, ["plan", "--disk-size", "1T", "--device", &figures]);
-    assert!(said.contains("varve bench device --json"), "{said}");
-    sandbox.fails(2, ["plan", "--disk-size", "1T", "--stored", "0%"]);
-    sandbox.fails(2, ["plan"]);
+    let said = sandbox.fails(1, ["predict", "--disk-size", "1T", "--device", &figures]);
+    assert!(said.contains("varve-plan bench device --json"), "{said}");
+    sandbox.fails(2, ["predict", "--disk-size", "1T", "--stored", "0%"]);
+    sandbox.fails(2, ["predict"]);
     let said = sandbox.fails(1, ["bench", "device", &sandbox.arg("nowhere")]);
     assert!(said.contains("there is no folder") && said.contains("nowhere"), "{said}");
     assert!(!said.contains("measured in"), "{said}");
@@ -91,10 +91,10 @@ fn what_makes_no_plan_is_said() {
 
 /// Writes the examples, and returns the arguments that name them.
 fn examples(sandbox: &Sandbox, devices: &str) -> Vec<String> {
-    let mut words = vec!["plan".to_owned()];
+    let mut words = vec!["predict".to_owned()];
     for (option, example) in [("--workload", "workload"), ("--devices", devices), ("--sla", "sla")] {
         let file = sandbox.arg(&format!("{example}.toml"));
-        fs::write(&file, sandbox.ok(["plan", "--example", example])).unwrap();
+        fs::write(&file, sandbox.ok(["predict", "--example", example])).unwrap();
         words.extend([option.to_owned(), file]);
     }
     words
@@ -102,7 +102,7 @@ fn examples(sandbox: &Sandbox, devices: &str) -> Vec<String> {
 
 #[test]
 fn hardware_is_chosen_by_cost() {
-    let sandbox = Sandbox::empty();
+    let sandbox = Sandbox::empty().planner();
     for devices in ["devices", "devices-2012"] {
         let mut words = examples(&sandbox, devices);
         if devices == "devices-2012" {
@@ -139,20 +139,20 @@ fn hardware_is_chosen_by_cost() {
     assert!(String::from_utf8_lossy(&none.stdout).contains("Without look_ms the cheapest one costs"));
     fs::write(&sla, "years = 3").unwrap();
     let said = sandbox.fails(1, &words);
-    assert!(said.contains("varve plan --example sla") && said.contains("snapshot_hours"), "{said}");
+    assert!(said.contains("varve-plan predict --example sla") && said.contains("snapshot_hours"), "{said}");
     words.extend(["--memory".to_owned(), "1G".to_owned()]);
     sandbox.fails(2, &words);
-    sandbox.fails(2, ["plan", "--workload", &sla]);
-    sandbox.fails(2, ["plan", "--svg", &sla, "--disk-size", "1T"]);
-    sandbox.fails(2, ["plan", "--svg", &sla]);
+    sandbox.fails(2, ["predict", "--workload", &sla]);
+    sandbox.fails(2, ["predict", "--svg", &sla, "--disk-size", "1T"]);
+    sandbox.fails(2, ["predict", "--svg", &sla]);
 }
 
 #[test]
 fn an_archive_is_endowed() {
-    let sandbox = Sandbox::empty();
+    let sandbox = Sandbox::empty().planner();
     let (costs, picture) = (sandbox.arg("costs.toml"), sandbox.arg("money.svg"));
-    fs::write(&costs, sandbox.ok(["plan", "--example", "endowment"])).unwrap();
-    let words = ["plan", "--endowment", "50", "--costs", &costs, "--runs", "5000", "--svg", &picture];
+    fs::write(&costs, sandbox.ok(["predict", "--example", "endowment"])).unwrap();
+    let words = ["predict", "--endowment", "50", "--costs", &costs, "--runs", "5000", "--svg", &picture];
     let shown = sandbox.ok(words);
     assert!(shown.contains("Take ") && shown.contains("two disks and a bucket"), "{shown}");
     assert!(fs::read_to_string(&picture).unwrap().contains("no snapshot lost"));
@@ -165,18 +165,18 @@ fn an_archive_is_endowed() {
     assert_eq!(sandbox.ok(words), shown);
     let text = fs::read_to_string(&costs).unwrap();
     fs::write(&costs, text.replace("probability = 0.99", "probability = 0.99999")).unwrap();
-    let none = sandbox.run(["plan", "--endowment", "50", "--costs", &costs, "--runs", "100"]);
+    let none = sandbox.run(["predict", "--endowment", "50", "--costs", &costs, "--runs", "100"]);
     assert_eq!(none.code, Some(1));
     fs::write(&costs, text.replace("needed = 2", "needed = 9")).unwrap();
-    let said = sandbox.fails(1, ["plan", "--endowment", "50", "--costs", &costs]);
+    let said = sandbox.fails(1, ["predict", "--endowment", "50", "--costs", &costs]);
     assert!(said.contains("needed: 9 is not between 1 and 3"), "{said}");
-    sandbox.fails(2, ["plan", "--endowment", "50"]);
-    sandbox.fails(2, ["plan", "--endowment", "0", "--costs", &costs]);
+    sandbox.fails(2, ["predict", "--endowment", "50"]);
+    sandbox.fails(2, ["predict", "--endowment", "0", "--costs", &costs]);
 }
 
 #[test]
 fn block_sizes_are_compared_by_merging() {
-    let sandbox = Sandbox::empty();
+    let sandbox = Sandbox::empty().planner();
     let folder = sandbox.path("days");
     fs::create_dir_all(folder.join("deep")).unwrap();
     let monday = noise(1, 1 << 20);

@@ -30,7 +30,7 @@ fn a_snapshot_is_recorded_and_its_trace_is_shown() {
     sandbox.ok(["snapshot", &home, "--trace", &trace]);
     sandbox.ok(["verify", "--data"]);
 
-    let shown = sandbox.json(["trace", "show", &trace]);
+    let shown = sandbox.planner().json(["trace", "show", &trace]);
     let [header, rest @ .., end] = &shown[..] else { panic!("{shown:?}") };
     assert_eq!((&header["type"], &header["seed"]), (&json!("trace"), &Value::Null));
     assert_eq!((&end["type"], &end["complete"]), (&json!("trace_end"), &json!(true)));
@@ -47,7 +47,7 @@ fn a_snapshot_is_recorded_and_its_trace_is_shown() {
     let has = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
     assert!(!has(b"HiddenName") && !has(b"home"));
     assert!(secret.windows(6).step_by(101).all(|part| !has(part)));
-    let lines = sandbox.ok(["trace", "show", &trace]);
+    let lines = sandbox.planner().ok(["trace", "show", &trace]);
     assert!(lines.starts_with("recorded by varve "), "{lines}");
 
     // The program in Python prints the same lines.
@@ -64,10 +64,10 @@ fn a_snapshot_is_recorded_and_its_trace_is_shown() {
     assert!(refused.contains("cannot make"), "{refused}");
     assert_eq!(sandbox.ids().len(), 1);
     fs::write(&trace, &bytes[..bytes.len() - 30]).unwrap();
-    let cut = sandbox.json(["trace", "show", &trace]);
+    let cut = sandbox.planner().json(["trace", "show", &trace]);
     assert_eq!(cut.last().unwrap()["complete"], false);
     fs::write(&trace, "no trace").unwrap();
-    assert!(sandbox.fails(1, ["trace", "show", &trace]).contains("not a trace"));
+    assert!(sandbox.planner().fails(1, ["trace", "show", &trace]).contains("not a trace"));
 }
 
 /// On a fresh file system a block is often followed by its equal, and that by a new one.
@@ -80,8 +80,8 @@ fn every_disk_has_a_trace() {
         let bytes: Vec<u8> = disk.iter().flat_map(|block| block.iter().copied()).collect();
         sandbox.snapshot_bytes(&format!("disk{number}"), &bytes);
     }
-    sandbox.ok(["trace", "from-store", "all.vtrace"]);
-    let shown = sandbox.json(["trace", "show", "all.vtrace"]);
+    sandbox.planner().ok(["trace", "from-store", "all.vtrace"]);
+    let shown = sandbox.planner().json(["trace", "show", "all.vtrace"]);
     assert_eq!(shown.last().unwrap()["complete"], true);
     let ids: Vec<u64> = shown
         .iter()
@@ -105,7 +105,7 @@ fn a_trace_that_fails_leaves_no_file() {
     bytes[4096..end].fill(0x55);
     fs::write(&arena, bytes).unwrap();
     let before = fs::read_dir(sandbox.path("")).unwrap().count();
-    let run = sandbox.run(["trace", "from-store", "--read", "all.vtrace"]);
+    let run = sandbox.planner().run(["trace", "from-store", "--read", "all.vtrace"]);
     assert_ne!(run.code, Some(0), "{}", run.text());
     assert_eq!(fs::read_dir(sandbox.path("")).unwrap().count(), before, "{}", run.stderr);
 }
@@ -114,7 +114,7 @@ fn a_trace_that_fails_leaves_no_file() {
 fn a_profile_is_that_of_the_snapshots() {
     let sandbox = Sandbox::encrypted();
     take_three_days(&sandbox);
-    let profile = |words: &[&str]| sandbox.json(words)[0]["profile"].clone();
+    let profile = |words: &[&str]| sandbox.planner().json(words)[0]["profile"].clone();
     let of_store = profile(&["trace", "profile"]);
     let count =
         |of: &Value| of.as_array().unwrap().iter().map(|one| one["count"].as_u64().unwrap()).sum::<u64>();
@@ -132,11 +132,11 @@ fn a_profile_is_that_of_the_snapshots() {
     assert_eq!(of_store["first"]["size_classes"][0], 4 << 20, "nothing was read");
 
     let trace = sandbox.arg("store.vtrace");
-    assert_eq!(sandbox.json(["trace", "from-store", &trace])[0]["snapshots"], 3);
+    assert_eq!(sandbox.planner().json(["trace", "from-store", &trace])[0]["snapshots"], 3);
     assert_eq!(profile(&["trace", "profile", &trace]), of_store, "the trace says the same");
     let read = profile(&["trace", "profile", "--read"]);
     assert_eq!(read["first"]["size_classes"][8], 4 << 20, "noise does not compress");
-    let shown = sandbox.ok(["trace", "profile", &trace]);
+    let shown = sandbox.planner().ok(["trace", "profile", &trace]);
     assert!(shown.contains("3 snapshots") && shown.contains("LATER SNAPSHOTS"), "{shown}");
 }
 
@@ -144,10 +144,10 @@ fn a_profile_is_that_of_the_snapshots() {
 #[test]
 fn the_workload_of_a_store_is_an_input_of_a_plan() {
     let sandbox = Sandbox::encrypted();
-    let none = sandbox.fails(1, ["trace", "workload"]);
+    let none = sandbox.planner().fails(1, ["trace", "workload"]);
     assert!(none.contains("no second snapshot"), "{none}");
     take_three_days(&sandbox);
-    let found = sandbox.json(["trace", "workload"]);
+    let found = sandbox.planner().json(["trace", "workload"]);
     let workload = &found[0]["workload"];
     assert_eq!((&workload["source_bytes"], &workload["block_bytes"]), (&json!(4_194_304.0), &json!(16384)));
     assert_eq!((&workload["snapshots_per_day"], &workload["growth_per_year"]), (&json!(1.0), &json!(0.0)));
@@ -155,10 +155,10 @@ fn the_workload_of_a_store_is_an_input_of_a_plan() {
     assert!((workload["changed_share"].as_f64().unwrap() / changed - 1.0).abs() < 0.01, "{workload}");
     let stored = workload["stored_share"].as_f64().unwrap();
     assert!((0.95..1.1).contains(&stored), "noise does not compress: {stored}");
-    let read = sandbox.json(["trace", "workload", "--read"]);
+    let read = sandbox.planner().json(["trace", "workload", "--read"]);
     assert!(read[0]["workload"]["stored_share"].as_f64().unwrap() > 0.9, "{read:?}");
 
-    let text = sandbox.ok(["trace", "workload"]);
+    let text = sandbox.planner().ok(["trace", "workload"]);
     assert!(text.contains("of too few days") && text.contains("3 snapshots of 2 days"), "{text}");
     assert_eq!(found[0]["text"].as_str().unwrap().trim_end(), text.trim_end());
     let (file, devices, sla) =
@@ -166,9 +166,9 @@ fn the_workload_of_a_store_is_an_input_of_a_plan() {
     // The speed of this machine is of no interest.
     let processor = "[processor]\nput = 250e6\nduplicate = 900e6\nget = 600e6\ncompare = 350e6\n";
     fs::write(&file, format!("{text}\n{processor}")).unwrap();
-    fs::write(&devices, sandbox.ok(["plan", "--example", "devices"])).unwrap();
-    fs::write(&sla, sandbox.ok(["plan", "--example", "sla"])).unwrap();
+    fs::write(&devices, sandbox.planner().ok(["predict", "--example", "devices"])).unwrap();
+    fs::write(&sla, sandbox.planner().ok(["predict", "--example", "sla"])).unwrap();
     let [file, devices, sla] = [&file, &devices, &sla].map(|path| path.to_str().unwrap());
-    let planned = sandbox.ok(["plan", "--workload", file, "--devices", devices, "--sla", sla]);
+    let planned = sandbox.planner().ok(["predict", "--workload", file, "--devices", devices, "--sla", sla]);
     assert!(planned.contains("The cheapest design"), "{planned}");
 }

@@ -7,7 +7,7 @@ use crate::timed::access::{AccessKind, ServiceTime, float, nanoseconds};
 /// The bytes that are appended for the measurement of a sync.
 const PAGE_BYTES: u64 = 4096;
 
-/// Measurements of a device, as `varve bench device --json` prints them.
+/// Measurements of a device, as `varve-plan bench device --json` prints them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FittedDevice {

@@ -6,11 +6,11 @@ use varve_block::with_causes;
 use varve_session::KeyOptions;
 
 use super::config_file::usual_store;
-use crate::arguments::Arguments;
+use crate::arguments::{CommandNeeds, GlobalArgs};
 
 /// Returns the store that the command line names, or a store of the configuration, and the key. A
 /// key of the command line goes before that of the configuration.
-pub fn named_store(arguments: &Arguments) -> (Result<PathBuf, String>, KeyOptions) {
+pub fn named_store(arguments: &GlobalArgs, needs: CommandNeeds) -> (Result<PathBuf, String>, KeyOptions) {
     let given = KeyOptions {
         key_file: arguments.key_file.clone(),
         key_file_command: arguments.key_file_command.clone(),
@@ -18,7 +18,7 @@ pub fn named_store(arguments: &Arguments) -> (Result<PathBuf, String>, KeyOption
         passphrase_command: arguments.passphrase_command.clone(),
     };
     let configured = |name| {
-        if !arguments.command.may_use_configured_store() {
+        if !needs.configured_store {
             return Err(None);
         }
         match usual_store(name) {

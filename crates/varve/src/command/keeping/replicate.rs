@@ -325,7 +325,7 @@ fn print_done(invocation: &Invocation, done: &Replicated, text: &str, present: u
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use varve_session::KeyOptions;
+    use varve_session::{KeyOptions, ReplicaReads};
 
     use super::*;
     use crate::arguments::Arguments;
@@ -341,7 +341,12 @@ mod tests {
             "webdav+http://u@h/x was not brought up to date: config.toml: failed"
         );
         let arguments = Arguments::parse_from(["varve", "stats"]);
-        let invocation = Invocation::new(&arguments, Err("none".into()), KeyOptions::default());
+        let invocation = Invocation::new(
+            &arguments.global,
+            ReplicaReads::Cached,
+            Err("none".into()),
+            KeyOptions::default(),
+        );
         let place = "foo://u:hunter2@h";
         let failed =
             not_up_to_date(invocation.session.target(place, NamedBy::User, None).err().unwrap(), place);

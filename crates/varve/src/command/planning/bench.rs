@@ -1,4 +1,4 @@
-//! `varve bench`
+//! `varve-plan bench`
 
 mod chunks;
 mod device;

@@ -1,4 +1,4 @@
-//! `varve plan --workload`: the cheapest hardware for a workload.
+//! `varve-plan predict --workload`: the cheapest hardware for a workload.
 
 use std::num::NonZero;
 use std::thread::available_parallelism;

@@ -1,4 +1,4 @@
-//! `varve plan --endowment`: the money that keeps an archive for many years.
+//! `varve-plan predict --endowment`: the money that keeps an archive for many years.
 
 use anyhow::Result;
 use serde_json::json;

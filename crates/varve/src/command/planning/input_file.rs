@@ -12,7 +12,7 @@ use crate::show;
 /// Upper bound on the length of an input file.
 const INPUT_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads an input file, of which `varve plan --example` prints one.
+/// Reads an input file, of which `varve-plan predict --example` prints one.
 pub fn read<T>(file: &Path, example: &str, parse: fn(&str) -> Result<T, PlanInputError>) -> Result<T> {
     let place = || file.display().to_string();
     let length = fs::metadata(file).with_context(place)?.len();
@@ -20,7 +20,7 @@ pub fn read<T>(file: &Path, example: &str, parse: fn(&str) -> Result<T, PlanInpu
         anyhow::bail!("{} is longer than {}", place(), show::bytes(INPUT_BYTES_MAX));
     }
     let text = fs::read_to_string(file).with_context(place)?;
-    parse(&text).with_context(|| format!("{}: start from `varve plan --example {example}`", place()))
+    parse(&text).with_context(|| format!("{}: start from `varve-plan predict --example {example}`", place()))
 }
 
 /// Writes a picture.

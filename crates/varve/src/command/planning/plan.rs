@@ -1,4 +1,4 @@
-//! `varve plan`
+//! `varve-plan predict`
 
 use std::fs;
 use std::path::Path;
@@ -86,7 +86,7 @@ fn read_device(file: &Path) -> Result<DeviceFigures> {
     }
     let text = fs::read_to_string(file).with_context(failed)?;
     serde_json::from_str(&text)
-        .with_context(|| format!("{}: make the file with `varve bench device --json`", failed()))
+        .with_context(|| format!("{}: make the file with `varve-plan bench device --json`", failed()))
 }
 
 /// Prints a table of all kinds of store within the limits, by increasing memory.

@@ -1,4 +1,4 @@
-//! `varve trace`
+//! `varve-plan trace`
 
 mod profile_table;
 mod store_walk;

@@ -7,6 +7,7 @@ use varve_content::{NewFile, PUBLIC};
 use clap::{Arg, ArgAction, Command};
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
+use crate::arguments::GROUPS;
 use crate::environment::VARIABLES;
 use crate::exit_status;
 
@@ -49,8 +50,14 @@ pub fn write(command: &Command, folder: &Path) -> std::io::Result<()> {
 }
 
 fn names(command: &Command) -> Vec<String> {
-    let below = command.get_subcommands().filter(|below| !is_hidden(below)).flat_map(names);
-    std::iter::once(page_name(command)).chain(below).collect()
+    std::iter::once(page_name(command)).chain(with_pages(command).flat_map(names)).collect()
+}
+
+/// Returns the commands below this one that have pages of their own. The commands of a group have
+/// them under their own names.
+fn with_pages(command: &Command) -> impl Iterator<Item = &Command> {
+    let is_group = GROUPS.contains(&command.get_name());
+    command.get_subcommands().filter(move |below| !is_group && !is_hidden(below))
 }
 
 fn is_hidden(command: &Command) -> bool {
@@ -58,19 +65,24 @@ fn is_hidden(command: &Command) -> bool {
 }
 
 fn page_name(command: &Command) -> String {
-    command.get_bin_name().unwrap_or_else(|| command.get_name()).replace(' ', "-")
+    let words = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    let mut words: Vec<_> = words.split(' ').collect();
+    if words.len() > 2 && words.get(1).is_some_and(|word| GROUPS.contains(word)) {
+        words.remove(1);
+    }
+    words.join("-")
 }
 
 fn write_with(root: &Command, command: &Command, names: &[String], folder: &Path) -> std::io::Result<()> {
     let file = folder.join(format!("{}.1", page_name(command)));
     NewFile::write(&file, PUBLIC, true, page(root, command, names).as_bytes())?;
-    let mut below = command.get_subcommands().filter(|below| !is_hidden(below));
-    below.try_for_each(|below| write_with(root, below, names, folder))
+    with_pages(command).try_for_each(|below| write_with(root, below, names, folder))
 }
 
 fn page(root: &Command, command: &Command, names: &[String]) -> String {
     let name = page_name(command);
-    let is_root = root.get_name() == command.get_name() && !name.contains('-');
+    let is_root = std::ptr::eq(root, command);
+    let root_page = format!("{}(1)", page_name(root));
     let mut roff = Roff::new();
     let version = format!("varve {}", root.get_version().unwrap_or_default());
     roff.control("TH", [name.to_uppercase().as_str(), "1", DATE, &version, "Varve"]);
@@ -85,7 +97,7 @@ fn page(root: &Command, command: &Command, names: &[String]) -> String {
     paragraphs(&mut roff, &long);
     paragraphs(&mut roff, &notes);
     commands(&mut roff, command);
-    options(&mut roff, command, is_root);
+    options(&mut roff, command, (!is_root).then_some(&root_page));
     if !examples.is_empty() {
         roff.control("SH", ["EXAMPLES"]);
         roff.control("nf", []);
@@ -99,10 +111,10 @@ fn page(root: &Command, command: &Command, names: &[String]) -> String {
         listed(&mut roff, "FILES", FILES.iter().map(|(file, text)| ((*file).to_owned(), *text)));
     } else {
         let own = "VARVE_STORE names the store, and VARVE_KEY_FILE, VARVE_KEY_FILE_COMMAND, VARVE_PASSPHRASE_FILE, \
-                   VARVE_PASSPHRASE_COMMAND or VARVE_PASSPHRASE opens it. varve(1) lists all variables.";
-        roff.text([roman(own)]);
+                   VARVE_PASSPHRASE_COMMAND or VARVE_PASSPHRASE opens it.";
+        roff.text([roman(format!("{own} {root_page} lists all variables."))]);
         roff.control("SH", ["FILES"]);
-        roff.text([roman("See varve(1).")]);
+        roff.text([roman(format!("See {root_page}."))]);
     }
     roff.control("SH", ["SEE ALSO"]);
     let own = format!("{name}(1)");
@@ -181,7 +193,7 @@ fn commands(roff: &mut Roff, command: &Command) {
     }
 }
 
-fn options(roff: &mut Roff, command: &Command, is_root: bool) {
+fn options(roff: &mut Roff, command: &Command, root_page: Option<&String>) {
     let shown = |arg: &&Arg| !arg.is_hide_set();
     let (everywhere, own): (Vec<_>, Vec<_>) =
         command.get_opts().filter(shown).partition(|arg| arg.is_global_set());
@@ -193,13 +205,12 @@ fn options(roff: &mut Roff, command: &Command, is_root: bool) {
         }
     }
     roff.control("SH", ["OPTIONS OF EVERY COMMAND"]);
-    if is_root {
+    let Some(root_page) = root_page else {
         everywhere.into_iter().for_each(|arg| option(roff, arg));
-    } else {
-        let names: Vec<_> =
-            everywhere.iter().filter_map(|arg| arg.get_long()).map(|long| format!("--{long}")).collect();
-        roff.text([roman(format!("{}: see varve(1).", names.join(", ")))]);
-    }
+        return;
+    };
+    let names = everywhere.iter().filter_map(|arg| arg.get_long()).map(|long| format!("--{long}"));
+    roff.text([roman(format!("{}: see {root_page}.", names.collect::<Vec<_>>().join(", ")))]);
 }
 
 fn option(roff: &mut Roff, arg: &Arg) {

@@ -14,6 +14,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -55,8 +56,9 @@ impl Run {
 }
 
 /// A temporary folder, with a key and a store in it.
+#[derive(Clone)]
 pub struct Sandbox {
-    folder: TempDir,
+    folder: Arc<TempDir>,
     program: PathBuf,
     store: PathBuf,
     key: Option<PathBuf>,
@@ -65,7 +67,7 @@ pub struct Sandbox {
 impl Sandbox {
     /// Makes a sandbox without a store.
     pub fn empty() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Arc::new(tempfile::tempdir().unwrap());
         let (store, key) = (folder.path().join("store"), folder.path().join("key"));
         write_secret(&key, &noise(1, 32));
         Self { folder, program: env!("CARGO_BIN_EXE_varve").into(), store, key: Some(key) }
@@ -76,6 +78,11 @@ impl Sandbox {
         let sandbox = Self::empty();
         sandbox.ok(["init", "--arena-size", "1M"]);
         sandbox
+    }
+
+    /// Returns the same sandbox for the program `varve-plan`.
+    pub fn planner(&self) -> Self {
+        Self { program: env!("CARGO_BIN_EXE_varve-plan").into(), ..self.clone() }
     }
 
     /// Adds a write-only key in the file `writer`, and an append-only one in the file `adder`.

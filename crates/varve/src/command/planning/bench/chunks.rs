@@ -1,4 +1,4 @@
-//! `varve bench chunks`
+//! `varve-plan bench chunks`
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! `varve bench device`
+//! `varve-plan bench device`
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `varve bench venti`
+//! `varve-plan bench venti`
 
 use anyhow::{Context, Result};
 use serde_json::json;

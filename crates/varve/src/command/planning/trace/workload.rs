@@ -1,4 +1,4 @@
-//! `varve trace workload`: the workload of the store, as an input of `varve plan --workload`.
+//! `varve-plan trace workload`: the workload of the store, as an input of `varve-plan predict`.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ pub(super) fn of_store(
     let block_bytes = store.block_bytes;
     let workload = WorkloadProfile {
         name: format!("the snapshots of {}", visible(&store.name)),
-        source: format!("varve trace workload: {} snapshots", later_count + first.put_bytes.count()),
+        source: format!("varve-plan trace workload: {} snapshots", later_count + first.put_bytes.count()),
         source_bytes: sizes.newest() as f64,
         growth_per_year: if has_growth { rounded(growth.clamp(-0.9, 10.0)) } else { 0.0 },
         snapshots_per_day: rounded((later_count as f64 / series as f64 / days).clamp(0.001, 1440.0)),
@@ -147,7 +147,7 @@ fn rounded(number: f64) -> f64 {
 }
 
 impl FoundWorkload {
-    /// Returns the text of an input of `varve plan`.
+    /// Returns the text of an input of `varve-plan predict`.
     pub(super) fn text(&self) -> String {
         let WorkloadProfile {
             name,
@@ -167,10 +167,10 @@ impl FoundWorkload {
             "The growth in a year: write your own figure. The snapshots are of too few days to show it."
         };
         format!(
-            "# A workload for `varve plan --workload`, made by `varve trace workload` from {} snapshots of {:.0} days.\n\
+            "# A workload for `varve-plan predict --workload`, made by `varve-plan trace workload` from {} snapshots of {:.0} days.\n\
              # Edit the figures that say so; the store cannot know them.\n\
              name = \"{name}\"\n\
-             source = \"The history of the store: varve trace workload.\"\n\n\
+             source = \"The history of the store: varve-plan trace workload.\"\n\n\
              # The newest snapshot of each name, together, without holes.\n\
              source_bytes = {source_bytes:e}\n\
              # {growth}\n\
