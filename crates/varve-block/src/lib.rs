@@ -47,4 +47,4 @@ pub use show_bytes::show_bytes;
 pub use store::{
     BLOCK_BYTES_MAX, Block, BlockName, BlockStore, ExpectedReads, GetError, PutError, PutHints, SyncError,
 };
-pub use visible::visible;
+pub use visible::{misleads_terminal, visible};

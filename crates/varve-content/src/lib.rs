@@ -30,6 +30,7 @@ mod progress;
 mod reading_content;
 mod records;
 mod restoring;
+mod text_difference;
 pub mod vac;
 
 pub use files::allocated_bytes::allocated_bytes_in;
@@ -47,3 +48,4 @@ pub use records::record_list::{RECORD_BYTES_MAX, ReadRecordsError, Records};
 pub use restoring::comparison::ReadBackDifference;
 pub use restoring::damage_list::DamageList;
 pub use restoring::new_file::{NewFile, PRIVATE, PUBLIC};
+pub use text_difference::{DifferenceLine, LineKind, as_text, text_difference};

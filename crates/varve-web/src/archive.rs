@@ -6,5 +6,4 @@ pub(crate) mod name_search;
 pub(crate) mod open_files;
 pub(crate) mod place;
 pub(crate) mod snapshot_view;
-pub(crate) mod text_difference;
 pub(crate) mod versions;

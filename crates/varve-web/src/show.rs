@@ -24,6 +24,19 @@ pub(crate) fn line(bytes: &[u8]) -> String {
     escaped(bytes, |c| c != '\t' && is_misleading(c))
 }
 
+/// Longer lines of text are cut.
+const LINE_CHARS_MAX: usize = 400;
+
+/// A line of a foreign text, without its end.
+pub(crate) fn text_line(text: &str) -> String {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    match text.char_indices().nth(LINE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", line(&text.as_bytes()[..end])),
+        None => line(text.as_bytes()),
+    }
+}
+
 fn escaped(bytes: &[u8], is_escaped: impl Fn(char) -> bool) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -150,6 +163,8 @@ mod tests {
             assert_eq!(name(bytes), shown);
         }
         assert_eq!(line(b"C:\\x\ty\r"), "C:\\x\ty\\r");
+        assert_eq!(text_line("other\u{202e}\r\n"), "other\\u{202e}");
+        assert_eq!(text_line(&"x".repeat(10_000)).chars().count(), LINE_CHARS_MAX + 1);
     }
 
     #[test]

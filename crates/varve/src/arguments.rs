@@ -49,7 +49,8 @@ pub use boot::{BootArgs, BusChoice, FirmwareChoice, MachineArgs};
 pub use command_line::ProgramArguments;
 pub use command_needs::CommandNeeds;
 pub use daily::{
-    ConfigCheckArgs, ConfigCommand, ExplainArgs, NotifyArgs, PauseArgs, RunArgs, SetupArgs, StatusArgs,
+    ConfigCheckArgs, ConfigCommand, ExplainArgs, LogArgs, NotifyArgs, PauseArgs, RunArgs, SetupArgs,
+    StatusArgs,
 };
 pub use drill::DrillArgs;
 pub use first_screen::GROUPS;
@@ -66,7 +67,7 @@ pub use planning::{PlanningArguments, PlanningCommand};
 pub use publish::{LayoutChoice, MachineChoice, ProfileChoice, ProfileCommand, PublishArgs};
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use replicas::{CloneArgs, ReplicateArgs};
-pub use restore::RestoreArgs;
+pub use restore::{OUTPUT, RestoreArgs};
 pub use selection::SelectionArgs;
 pub use serve::{ServeArgs, TlsFiles, WebPasswordArgs};
 pub use snapshot_filter::SnapshotFilterArgs;
@@ -121,11 +122,22 @@ whole disk, and p1.raw the raw bytes of p1.
 File names are bytes, and may be given as such. A byte that is not part of UTF-8 text is shown as \\xe9, a control character as \
 \\n or \\u{1b}, and a backslash as \\\\. With --json, the field path_bytes has all bytes of such a name, in hexadecimal.";
 
+const RESTORE_USAGE: &str = "varve restore [OPTIONS] <SNAPSHOT[:PATH]>... <DEST>\n       varve restore [OPTIONS] --in-place <SNAPSHOT[:PATH]>...";
+
 const DIFF_HELP: &str = "\
 + only in the later one, - only in the earlier one, M changed, m only owner, mode, times or attributes changed.
 
 Disk images are compared by the files of their volumes. For images without files, for NAME:disk.raw and for NAME:p1.raw, the \
 differing ranges of bytes are shown. The exit status does not depend on the result: it is 0.";
+
+const VERSIONS_HELP: &str = "\
+A version is the same content in consecutive snapshots of a name on a host. With NAME@WHEN, later snapshots are left out. A file of \
+a disk is named by its volume: vm:p1/etc/fstab.
+
+Examples:
+  varve versions home:anna/thesis.txt            first and last day of each version
+  varve versions home:anna/thesis.txt --diff     and the lines that have changed
+  varve versions home:anna/thesis.txt --since 3w";
 
 const MOUNT_HELP: &str = "\
 Runs until it is interrupted. A snapshot is in the folder of its day: DIR/2026/05/01/NAME holds the files of a folder. For a disk, \
@@ -168,13 +180,16 @@ pub enum Command {
     /// Show the differences between two snapshots
     #[command(after_help = DIFF_HELP)]
     Diff(DiffArgs),
+    /// List the versions of a file in all snapshots of its series
+    #[command(after_help = VERSIONS_HELP)]
+    Versions(VersionsArgs),
     /// Find files by name in snapshots, inside disk images too
     Find(FindArgs),
     /// Restore an image, a folder or a part of it from the archive
     ///
     /// A new destination appears when it is complete. If a restore is interrupted, or the disk is
     /// full, the same command continues it.
-    #[command(after_help = INSIDE_HELP)]
+    #[command(after_help = INSIDE_HELP, override_usage = RESTORE_USAGE)]
     Restore(RestoreArgs),
     /// Check that all data is present and undamaged, here or at a replica
     #[command(visible_alias = "check")]
@@ -200,9 +215,6 @@ pub enum Command {
     /// Import from restic, borg, rsnapshot, tar, zip, images or Venti
     #[command(after_help = moving::IMPORT_HELP)]
     Import(ImportArgs),
-    /// Restore a whole store from a replica
-    #[command(after_help = replicas::CLONE_HELP)]
-    Clone(CloneArgs),
     /// Start a machine from its disk on any day, without changing it
     #[command(after_help = boot::BOOT_HELP)]
     Boot(BootArgs),
@@ -218,7 +230,7 @@ pub enum Command {
     /// Judge the promises of the configuration
     #[command(after_help = daily::STATUS_HELP)]
     Status(StatusArgs),
-    /// More of daily work: config, explain, notify, pause, drill
+    /// More of daily work: log, config, explain, notify, pause, drill
     #[command(subcommand)]
     Daily(DailyCommand),
     #[command(flatten)]
@@ -228,7 +240,7 @@ pub enum Command {
     Mark(MarkCommand),
     #[command(flatten)]
     MarkByName(MarkCommand),
-    /// Look after a store: stats, gc, reindex, copy, venti
+    /// Look after a store: stats, gc, reindex, clone, copy, venti
     #[command(subcommand)]
     Store(StoreCommand),
     #[command(flatten)]
@@ -650,18 +662,40 @@ pub struct DiffArgs {
     /// The later one: SNAPSHOT[:PATH]
     pub to: OsString,
 
+    /// Print the lines in which texts of at most 1 MiB differ
+    #[arg(long)]
+    pub text: bool,
+
+    #[command(flatten)]
+    pub which: SnapshotFilterArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct VersionsArgs {
+    /// A file or a folder in the newest of its snapshots: SNAPSHOT:PATH
+    pub place: OsString,
+
+    /// Print the lines in which each version of a text differs from the one before it
+    #[arg(long)]
+    pub diff: bool,
+
     #[command(flatten)]
     pub which: SnapshotFilterArgs,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct FindArgs {
-    /// A pattern for the file's name, such as '*.conf', or for its path if it has a slash
+    /// A pattern for the file's name, such as '*.conf', or, if it has a slash, for the end of its
+    /// path, such as 'letters/*.txt'; one that begins with a slash is for the whole path
     pub pattern: String,
 
     /// One snapshot, or a path in it, to search: SNAPSHOT[:PATH] [default: all snapshots, newest
     /// first]
     pub snapshot: Option<OsString>,
+
+    /// Show modes, owners, sizes and times
+    #[arg(short, long)]
+    pub long: bool,
 
     #[command(flatten)]
     pub which: SnapshotFilterArgs,

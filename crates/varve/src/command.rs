@@ -3,7 +3,7 @@
 //! | room        | what a user does                                                        |
 //! |-------------|-------------------------------------------------------------------------|
 //! | `taking`    | archive a source: snapshot, import, copy, tag, optimize                 |
-//! | `looking`   | see what is archived: snapshots, ls, find, diff, stats                  |
+//! | `looking`   | see what is archived: snapshots, ls, find, versions, diff, stats        |
 //! | `restoring` | bring it back: restore, cat                                             |
 //! | `serving`   | reach it from other programs: mount, serve, attach, boot, venti         |
 //! | `keeping`   | look after a store: init, key, verify, repair, reindex, replicate, clone, publish |
@@ -46,6 +46,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Prune(args) => keeping::prune::run(invocation, args),
         Command::Ls(args) => looking::ls::run(invocation, args),
         Command::Mount(args) => serving::mount::run(invocation, args),
+        Command::Versions(args) => looking::versions::run(invocation, args),
         Command::Diff(args) => looking::diff::run(invocation, args),
         Command::Find(args) => looking::find::run(invocation, args),
         Command::Restore(args) => restoring::run(invocation, args),
@@ -58,7 +59,6 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
             (None, None) => keeping::verify_store::run(invocation, args),
         },
         Command::Replicate(args) => keeping::replicate::run(invocation, args),
-        Command::Clone(args) => keeping::clone::run(invocation, args),
         Command::Import(args) => taking::import::run(invocation, args),
         Command::Key(args) => keeping::key::run(invocation, args),
         Command::Repair(args) => keeping::repair::run(invocation, args),
@@ -88,6 +88,7 @@ fn run_store(invocation: &Invocation, command: &StoreCommand) -> Result<CommandO
         StoreCommand::Stats(args) => looking::stats::run(invocation, args),
         StoreCommand::Gc(args) => keeping::gc::run(invocation, args),
         StoreCommand::Reindex(args) => keeping::reindex::run(invocation, args),
+        StoreCommand::Clone(args) => keeping::clone::run(invocation, args),
         StoreCommand::Copy(args) => taking::copy::run(invocation, args),
         StoreCommand::Venti(args) => serving::venti_sessions::run(invocation, args),
     }
@@ -104,6 +105,7 @@ fn run_disk(invocation: &Invocation, command: &DiskCommand) -> Result<CommandOut
 
 fn run_daily(invocation: &Invocation, command: &DailyCommand) -> Result<CommandOutcome> {
     match command {
+        DailyCommand::Log(args) => daily::log::run(invocation, args),
         DailyCommand::Config(args) => daily::config_check::run(invocation, args),
         DailyCommand::Explain(args) => daily::explain::run(invocation, args),
         DailyCommand::Notify(args) => daily::notify::run(invocation, args),

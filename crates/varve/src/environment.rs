@@ -2,7 +2,7 @@
 //! list with the sources and with `docs/guide/environment.md`.
 
 /// Each variable with its meaning.
-pub const VARIABLES: [(&str, &str); 33] = [
+pub const VARIABLES: [(&str, &str); 34] = [
     ("VARVE_STORE", "the store, if --store does not name it"),
     ("VARVE_KEY_FILE", "a file whose contents open the store, as with --key-file"),
     ("VARVE_KEY_FILE_COMMAND", "a program that prints these contents, as with --key-file-command"),
@@ -41,6 +41,7 @@ pub const VARIABLES: [(&str, &str); 33] = [
     ("TMPDIR", "the folder for temporary data, such as the writes of a machine in `boot`"),
     ("PATH", "the folders of QEMU's programs, fusermount3 and the passphrase command"),
     ("TZ", "the time zone of days and times"),
+    ("NO_COLOR", "with TERM=dumb: no colours on a terminal"),
     (
         "NOTIFY_SOCKET",
         "with LISTEN_FDS, LISTEN_FDNAMES and LISTEN_PID: set by systemd, to learn that `serve` is ready and to pass its sockets",

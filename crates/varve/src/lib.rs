@@ -11,6 +11,7 @@
 mod say;
 
 mod arguments;
+mod colour;
 mod command;
 mod complaint;
 mod environment;

@@ -20,6 +20,18 @@ pub enum CommandOutcome {
     Failed,
     /// Damage was found: stored bytes are lost or changed.
     Damage,
+    /// The answer to a monitoring program, which has exit statuses of its own.
+    PluginAnswer(PluginState),
+}
+
+/// The state of a plugin of a monitoring program, with the exit statuses of the Monitoring Plugins
+/// Guidelines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PluginState {
+    Ok = 0,
+    Warning = 1,
+    Critical = 2,
+    Unknown = 3,
 }
 
 impl CommandOutcome {
@@ -38,6 +50,7 @@ impl CommandOutcome {
             Self::Locked => exit_status::LOCKED,
             Self::Failed => exit_status::FAILED,
             Self::Damage => exit_status::DAMAGE,
+            Self::PluginAnswer(state) => state as u8,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
 pub use varve_block::show_bytes as bytes;
-use varve_block::{to_hex, visible};
+use varve_block::{misleads_terminal, to_hex, visible};
 use varve_content::{Node, NodeKind};
 use varve_watch::show_time_span;
 
@@ -31,6 +31,14 @@ pub fn duration(nanoseconds: u64) -> String {
         0..60 => format!("{}.{} s", seconds, nanoseconds % 1_000_000_000 / 100_000_000),
         _ => show_time_span(Duration::from_nanos(nanoseconds)),
     }
+}
+
+/// Formats a number of seconds in the same way.
+pub fn seconds(seconds: f64) -> String {
+    duration(
+        u64::try_from(Duration::try_from_secs_f64(seconds).unwrap_or_default().as_nanos())
+            .unwrap_or(u64::MAX),
+    )
 }
 
 /// Returns foreign text of several lines, with all characters made visible that could mislead a
@@ -65,7 +73,7 @@ pub fn name(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() || c == '\\' {
+            if misleads_terminal(c) || c == '\\' {
                 text.extend(c.escape_default());
             } else {
                 text.push(c);
@@ -77,6 +85,12 @@ pub fn name(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+/// Returns the first digits of the id of a snapshot, which are enough for people.
+pub fn short_id(id: &str) -> &str {
+    const DIGITS: usize = 8;
+    id.get(..DIGITS).unwrap_or(id)
 }
 
 /// Adds a name to an object for programs, as text. If the name is not valid UTF-8, its bytes are

@@ -3,14 +3,13 @@
 use askama::Template;
 use varve_archive::Snapshot;
 use varve_block::with_causes;
-use varve_content::{ContentKey, NodeKind};
+use varve_content::{ContentKey, DifferenceLine, LineKind, NodeKind, as_text, text_difference};
 
 use super::look::SnapshotLine;
 use super::page::{Frame, PageError, PageHtml};
 use super::snapshot_place::{PathStep, SnapshotPlace, address_in};
 use crate::archive::place::{Place, read_start};
 use crate::archive::snapshot_view::parse_id;
-use crate::archive::text_difference::{DifferenceLine, LineKind, as_text, text_difference};
 use crate::archive::versions::{FileVersion, VersionState, file_history};
 use crate::show;
 use crate::site::PageRequest;
@@ -155,7 +154,7 @@ pub(crate) fn difference(request: &PageRequest) -> Result<PageHtml, PageError> {
     let old = text_at(request, &older)?;
     let (lines, note) = match (&old, &new) {
         (Some(old), Some(new)) => {
-            let (lines, is_cut) = text_difference(old, new, SHOWN_BYTES_MAX);
+            let (lines, is_cut) = text_difference(old, new, SHOWN_BYTES_MAX, &show::text_line);
             let note = match (lines.is_empty(), is_cut) {
                 (true, _) => "The two versions have the same text.",
                 (false, true) => "These are the first differences. There are more.",

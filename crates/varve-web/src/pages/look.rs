@@ -4,7 +4,7 @@ use askama::Template;
 use jiff::civil::Date;
 use varve_archive::{Snapshot, SnapshotContent};
 use varve_block::with_causes;
-use varve_content::{ContentKey, Node, NodeKind};
+use varve_content::{ContentKey, Node, NodeKind, as_text};
 
 use super::page::{Frame, PageError, PageHtml};
 use super::snapshot_place::{PathStep, SnapshotPlace, address_in, source_address};
@@ -12,7 +12,6 @@ use crate::archive::folder_changes::{FolderOf, FolderPart, FolderRow, RowChange,
 use crate::archive::open_files::OpenFiles;
 use crate::archive::place::{Place, read_start};
 use crate::archive::snapshot_view::SeriesName;
-use crate::archive::text_difference::{as_text, shown_line};
 use crate::show;
 use crate::site::PageRequest;
 
@@ -393,7 +392,7 @@ fn preview(place: &Place) -> (Option<String>, String) {
     };
     let (mut shown, mut is_cut) = (String::new(), node.size > start.len() as u64);
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        let line = shown_line(line);
+        let line = show::text_line(line);
         if number >= PREVIEW_LINES || shown.len() + line.len() > PREVIEW_CHARS {
             is_cut = true;
             break;

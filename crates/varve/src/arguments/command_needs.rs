@@ -1,8 +1,12 @@
 //! The needs of each command: its store, the form of its output, and its hints.
 
+use std::path::Path;
+
 use varve_session::ReplicaReads;
 
-use super::{Command, DailyCommand, DiskCommand, PlanningCommand, StoreCommand, ToolsCommand, TraceCommand};
+use super::{
+    Command, DailyCommand, DiskCommand, OUTPUT, PlanningCommand, StoreCommand, ToolsCommand, TraceCommand,
+};
 use crate::complaint::{DESTINATION_FULL, KEEP_DAMAGED, STORE_FULL};
 
 /// The needs of a command.
@@ -41,9 +45,11 @@ impl Command {
     pub fn needs(&self) -> CommandNeeds {
         match self {
             Self::Cat(_) => CommandNeeds { writes_content: true, ..CommandNeeds::READER },
-            Self::Snapshots(_) | Self::Ls(_) | Self::Diff(_) | Self::Find(_) => CommandNeeds::READER,
+            Self::Snapshots(_) | Self::Ls(_) | Self::Versions(_) | Self::Diff(_) | Self::Find(_) => {
+                CommandNeeds::READER
+            }
             Self::Restore(args) => CommandNeeds {
-                writes_content: args.destination.as_os_str() == "-",
+                writes_content: args.destination() == Some(Path::new(OUTPUT)),
                 when_full: Some(DESTINATION_FULL),
                 when_damaged: Some(KEEP_DAMAGED),
                 ..CommandNeeds::READER
@@ -56,12 +62,6 @@ impl Command {
             },
             Self::Init(_) => CommandNeeds {
                 when_full: Some("make space, and run the same command again"),
-                ..CommandNeeds::STORELESS
-            },
-            Self::Clone(_) => CommandNeeds {
-                when_full: Some(
-                    "the replica is unchanged; make space, and the same command continues where it stopped",
-                ),
                 ..CommandNeeds::STORELESS
             },
             Self::Setup(_) | Self::Run(_) => {
@@ -80,7 +80,7 @@ impl Command {
 impl DailyCommand {
     fn needs(&self) -> CommandNeeds {
         match self {
-            Self::Config(_) | Self::Explain(_) => CommandNeeds::STORELESS,
+            Self::Log(_) | Self::Config(_) | Self::Explain(_) => CommandNeeds::STORELESS,
             Self::Notify(_) | Self::Pause(_) => {
                 CommandNeeds { when_full: Some(STORE_FULL), ..CommandNeeds::STORELESS }
             }
@@ -93,6 +93,12 @@ impl StoreCommand {
     fn needs(&self) -> CommandNeeds {
         match self {
             Self::Stats(_) => CommandNeeds::READER,
+            Self::Clone(_) => CommandNeeds {
+                when_full: Some(
+                    "the replica is unchanged; make space, and the same command continues where it stopped",
+                ),
+                ..CommandNeeds::STORELESS
+            },
             _ => CommandNeeds::WRITER,
         }
     }

@@ -1,11 +1,12 @@
-//! The arguments of `varve config`, `varve explain`, `varve run` and `varve status`.
+//! The arguments of the commands of daily work: `setup`, `run`, `status`, and those of the group.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
+use varve_world::Timestamp;
 
-use super::value::parse_duration;
+use super::value::{parse_duration, parse_since, parse_until};
 
 pub const RUN_HELP: &str = "\
 Does what is due, in this order: snapshots, replicas, verification, retention with the freeing of space, drills. A job is due when it has not \
@@ -83,6 +84,28 @@ pub struct ExplainArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    /// A source, a replica or a store of the configuration [default: all]
+    #[arg(value_name = "NAME")]
+    pub subject: Option<String>,
+
+    /// Only jobs that began at this time or later, such as yesterday or 3d [default: the newest 50]
+    #[arg(long, value_name = "WHEN", value_parser = parse_since)]
+    pub since: Option<Timestamp>,
+
+    /// Only jobs that began at this time or earlier; a day includes its end
+    #[arg(long, value_name = "WHEN", value_parser = parse_until)]
+    pub until: Option<Timestamp>,
+
+    /// Only jobs that failed, had gaps or found damage
+    #[arg(long)]
+    pub failed: bool,
+
+    #[command(flatten)]
+    pub file: ConfigFileArgs,
+}
+
+#[derive(Debug, Clone, Args)]
 pub struct NotifyArgs {
     /// Send a test through each channel, whatever the state of the promises is
     #[arg(long)]
@@ -148,6 +171,11 @@ pub struct StatusArgs {
     /// Print the promises and the jobs as metrics of Prometheus, and end with 0
     #[arg(long)]
     pub metrics: bool,
+
+    /// Answer as a plugin of Nagios, Icinga or Checkmk: a line with figures, and the status 0 (all
+    /// is kept), 1 (paused), 2 (a promise is broken) or 3 (unknown)
+    #[arg(long, conflicts_with = "metrics")]
+    pub nagios: bool,
 
     #[command(flatten)]
     pub file: ConfigFileArgs,

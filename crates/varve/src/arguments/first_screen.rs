@@ -23,13 +23,12 @@ const HEADINGS: [(&str, &[&str]); 4] = [
             "verify",
             "repair",
             "replicate",
-            "clone",
             "import",
             "key",
             "store",
         ],
     ),
-    ("Looking and restoring", &["ls", "find", "diff", "cat", "restore", "mount", "serve"]),
+    ("Looking and restoring", &["ls", "find", "versions", "diff", "cat", "restore", "mount", "serve"]),
     ("Machines, disks and tools", &["boot", "disk", "tools"]),
 ];
 /// The groups, whose commands also go by their own names.

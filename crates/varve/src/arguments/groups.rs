@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueHint};
 
 use super::{
-    AttachArgs, ConfigCommand, CopyArgs, DrillArgs, ExplainArgs, GcArgs, HoldArgs, NotifyArgs, OptimizeArgs,
-    PauseArgs, ProfileCommand, PublishArgs, ReindexArgs, ReleaseArgs, StatsArgs, TagArgs, VentiCommand,
-    WebPasswordArgs, attach, daily, drill, forgetting, optimize, publish, reclaiming, snapshots, stats,
-    venti,
+    AttachArgs, CloneArgs, ConfigCommand, CopyArgs, DrillArgs, ExplainArgs, GcArgs, HoldArgs, LogArgs,
+    NotifyArgs, OptimizeArgs, PauseArgs, ProfileCommand, PublishArgs, ReindexArgs, ReleaseArgs, StatsArgs,
+    TagArgs, VentiCommand, WebPasswordArgs, attach, daily, drill, forgetting, optimize, publish, reclaiming,
+    replicas, snapshots, stats, venti,
 };
 
 /// The commands for daily work that are needed now and then.
 #[derive(Debug, Clone, Subcommand)]
 pub enum DailyCommand {
+    /// List the jobs of past runs: when, how long, how much, and what failed
+    Log(LogArgs),
     /// Check the configuration of daily work
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -58,6 +60,9 @@ pub enum StoreCommand {
     /// The log is not changed, and does not depend on the index. If this is interrupted, the next
     /// command rebuilds the index.
     Reindex(ReindexArgs),
+    /// Restore a whole store from a replica
+    #[command(after_help = replicas::CLONE_HELP)]
+    Clone(CloneArgs),
     /// Copy snapshots, or archives of vac and vbackup, to a store of another kind
     #[command(after_help = venti::COPY_HELP)]
     Copy(CopyArgs),
@@ -116,7 +121,10 @@ mod tests {
             |words: &[&str]| Arguments::try_parse_from([&["varve"], words].concat()).unwrap().command;
         assert!(matches!(parsed(&["store", "gc"]), Command::Store(StoreCommand::Gc(_))));
         assert!(matches!(parsed(&["gc"]), Command::StoreByName(StoreCommand::Gc(_))));
-        assert!(matches!(parsed(&["mark", "hold", "x"]), Command::Mark(MarkCommand::Hold(_))));
-        assert!(matches!(parsed(&["hold", "x"]), Command::MarkByName(MarkCommand::Hold(_))));
+        assert!(matches!(
+            parsed(&["mark", "hold", "x", "--label", "y"]),
+            Command::Mark(MarkCommand::Hold(_))
+        ));
+        assert!(matches!(parsed(&["hold", "x", "--label", "y"]), Command::MarkByName(MarkCommand::Hold(_))));
     }
 }

@@ -1,7 +1,7 @@
 //! The arguments of `varve restore`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 
 use clap::{Args, ValueEnum, ValueHint};
 use varve_content::folder::Overwrite;
@@ -12,16 +12,20 @@ use super::value::{parse_exclude, parse_format};
 
 #[derive(Debug, Clone, Args)]
 pub struct RestoreArgs {
-    /// The snapshots, or paths in them; several go into the folder DEST, each under its own name
-    #[arg(required = true, value_name = "SNAPSHOT[:PATH]")]
-    pub snapshots: Vec<OsString>,
-
-    /// The destination: a file, a folder or a block device; `-` for standard output
+    /// The snapshots, or paths in them, and at the end the destination: a file, a folder or a block
+    /// device; `-` for standard output
     ///
-    /// A destination that ends with a slash, or is `.`, is a folder into which the snapshot goes
-    /// under its own name.
-    #[arg(value_name = "DEST", value_hint = ValueHint::AnyPath)]
-    pub destination: PathBuf,
+    /// Several snapshots go into the folder DEST, each under its own name. A destination that ends
+    /// with a slash, or is `.`, is a folder into which the snapshot goes under its own name.
+    #[arg(required = true, value_name = "SNAPSHOT[:PATH]... DEST", value_hint = ValueHint::AnyPath)]
+    operands: Vec<OsString>,
+
+    /// Restore to where it came from, on the same host, and name no DEST
+    ///
+    /// First lists the changes, and asks. Files that differ are replaced (--overwrite if-changed);
+    /// files that the snapshot does not have stay.
+    #[arg(long)]
+    pub in_place: bool,
 
     /// Merge into an existing destination, and replace a file always, if it differs in size or
     /// time, if the snapshot's is newer, or never
@@ -31,7 +35,7 @@ pub struct RestoreArgs {
     /// Images are compared byte by byte with if-changed, and are as new as their snapshot. A block
     /// device is written to only with always.
     #[arg(long, value_name = "MODE", value_enum)]
-    pub overwrite: Option<OverwriteChoice>,
+    overwrite: Option<OverwriteChoice>,
 
     /// Show the changes, and make none
     #[arg(short = 'n', long)]
@@ -54,7 +58,7 @@ pub struct RestoreArgs {
     #[arg(long, requires = "overwrite")]
     pub delete: bool,
 
-    /// Do not ask before entries are removed
+    /// Do not ask before entries are removed, or changed in place
     #[arg(long)]
     pub yes: bool,
 
@@ -82,6 +86,47 @@ pub struct RestoreArgs {
     #[command(flatten)]
     pub which: SnapshotFilterArgs,
 }
+
+impl RestoreArgs {
+    /// Returns the arguments that write a snapshot, or a file in it, to standard output.
+    pub fn to_output(snapshot: OsString, which: SnapshotFilterArgs) -> Self {
+        Self {
+            operands: vec![snapshot, OUTPUT.into()],
+            in_place: false,
+            overwrite: None,
+            dry_run: false,
+            includes: Vec::new(),
+            excludes: Vec::new(),
+            delete: false,
+            yes: false,
+            replace_types: false,
+            verify: false,
+            keep_damaged: false,
+            format: ImageFormat::Raw,
+            which,
+        }
+    }
+
+    /// Returns the named snapshots, and paths in them.
+    pub fn snapshots(&self) -> &[OsString] {
+        let count = if self.in_place { self.operands.len() } else { self.operands.len().saturating_sub(1) };
+        self.operands.get(..count).unwrap_or_default()
+    }
+
+    /// Returns the named destination; `None` with `--in-place`.
+    pub fn destination(&self) -> Option<&Path> {
+        self.operands.last().filter(|_| !self.in_place).map(Path::new)
+    }
+
+    /// Returns the condition under which existing files are replaced.
+    pub fn overwrite(&self) -> Option<Overwrite> {
+        let usual = self.in_place.then_some(Overwrite::IfChanged);
+        self.overwrite.map(Overwrite::from).or(usual)
+    }
+}
+
+/// The destination that means standard output.
+pub const OUTPUT: &str = "-";
 
 /// The condition for the replacement of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

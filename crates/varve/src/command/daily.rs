@@ -24,12 +24,14 @@ mod sentences;
 mod server_clocks;
 mod state_folder;
 mod status_metrics;
+mod status_plugin;
 mod store_identity;
 mod taken_over;
 mod world_check;
 
 pub mod config_check;
 pub mod explain;
+pub mod log;
 pub mod named_store;
 pub mod notify;
 pub mod pause;

@@ -8,3 +8,5 @@ pub mod ls;
 pub mod snapshot_list;
 pub mod space_needs;
 pub mod stats;
+pub mod text_lines;
+pub mod versions;

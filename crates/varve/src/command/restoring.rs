@@ -18,8 +18,7 @@ use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use serde_json::json;
 use varve_content::folder::{
-    Overwrite, RestoreCounts, RestoreFilter, RestoreFolderError, RestoreOptions, Watch, read_back,
-    restore_folder,
+    RestoreCounts, RestoreFilter, RestoreFolderError, RestoreOptions, Watch, read_back, restore_folder,
 };
 use varve_content::{DamageList, Files, Node, NodeKind, Problem, Progress, Tree};
 use varve_machine::ImageFormat;
@@ -27,10 +26,10 @@ use varve_replica::HealingStore;
 use varve_session::{Hinted, OpenArchive, UsageError, WithHint};
 use varve_world::Workers;
 
-use self::destinations::{OUTPUT, targets};
+use self::destinations::targets;
 use self::image::ImageToRestore;
 use self::protected_paths::ProtectedPaths;
-use crate::arguments::{CatArgs, RestoreArgs};
+use crate::arguments::{CatArgs, OUTPUT, RestoreArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::command::choosing::place_in_snapshot::{NamedSource, PlaceContent, PlaceInSnapshot};
 use crate::command::looking::left_out::{left_out_json, left_out_lines};
@@ -39,7 +38,7 @@ use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
 use crate::say::Output;
 use crate::signals::cancellable_progress;
-use crate::{complaint, exit_status, say, show};
+use crate::{complaint, exit_status, moment, say, show};
 
 pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.reading()?;
@@ -49,7 +48,10 @@ pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutc
     let progress = cancellable_progress()?;
     let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &restore.which);
     let mut places = Vec::new();
-    for text in &restore.snapshots {
+    if restore.snapshots().is_empty() {
+        bail!(UsageError(NO_DESTINATION.into()));
+    }
+    for text in restore.snapshots() {
         let place = choice.place(text)?;
         let content = place.content(&blocks).with_context(|| not_restored(text))?;
         places.push((place, content));
@@ -58,7 +60,7 @@ pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutc
     let snapshots: Vec<_> = places.iter().filter_map(|(place, _)| place.what.snapshot()).collect();
     let _lease = archive.lease(&snapshots).context("nothing was restored")?;
     let mut outcome = CommandOutcome::Done;
-    for (((place, content), target), text) in places.iter().zip(&targets).zip(&restore.snapshots) {
+    for (((place, content), target), text) in places.iter().zip(&targets).zip(restore.snapshots()) {
         if target != Path::new(OUTPUT) {
             kept.0.refuse(target)?;
         }
@@ -123,21 +125,7 @@ pub(super) fn cat(invocation: &Invocation, cat: &CatArgs) -> Result<CommandOutco
         filter: &RestoreFilter::ALL,
         damaged: None,
     };
-    let whole = RestoreArgs {
-        snapshots: vec![cat.snapshot.clone()],
-        destination: OUTPUT.into(),
-        overwrite: None,
-        dry_run: false,
-        includes: Vec::new(),
-        excludes: Vec::new(),
-        delete: false,
-        yes: false,
-        replace_types: false,
-        verify: false,
-        keep_damaged: false,
-        format: ImageFormat::Raw,
-        which: cat.which.clone(),
-    };
+    let whole = RestoreArgs::to_output(cat.snapshot.clone(), cat.which.clone());
     let content = place.content(&blocks);
     let written = content
         .and_then(|content| restore_one(from, &place, &content, &whole, Path::new(OUTPUT), &Progress::new()));
@@ -165,6 +153,9 @@ struct RestoreSource<'a> {
     /// Collects the unreadable ranges, if the user accepts damaged files.
     damaged: Option<&'a DamageList>,
 }
+
+const NO_DESTINATION: &str =
+    "name a destination after the snapshot; or --in-place restores it to where it came from";
 
 /// The reason why a file lacks flags.
 const NO_FLAGS: &str = "this file system, or this user's rights, do not allow them";
@@ -208,13 +199,26 @@ fn tell(
         say::record("restored", value);
     } else if !invocation.quiet {
         let destination = show::name(destination.as_os_str().as_bytes());
-        say!("restored to {destination}: {}{}", show::bytes(counts.bytes), counted(counts));
+        let (source, size) = (shown_source(place), show::bytes(counts.bytes));
+        say!("restored {source} to {destination}: {size}{}", counted(counts));
         left_out_lines(place.left_out(), false).iter().for_each(|line| say!("{line}"));
     }
     match (is_damaged, counts.problem_count) {
         (true, _) => CommandOutcome::Damage,
         (false, 0) => CommandOutcome::Done,
         (false, _) => CommandOutcome::Gaps,
+    }
+}
+
+/// Formats the name of a place, with its path and the time of its snapshot.
+fn shown_source(place: &PlaceInSnapshot<'_>) -> String {
+    let mut text = show::name(place.name().as_bytes());
+    if !place.path.as_os_str().is_empty() {
+        text += &format!(":{}", show::name(place.path.as_os_str().as_bytes()));
+    }
+    match place.what.snapshot() {
+        Some(snapshot) => format!("{text} of {}", moment::show(snapshot.time)),
+        None => text,
     }
 }
 
@@ -266,7 +270,7 @@ fn restore_one(
     }
     if destination != Path::new(OUTPUT) {
         let options = RestoreOptions {
-            overwrite: restore.overwrite.map(Overwrite::from),
+            overwrite: restore.overwrite(),
             replace_types: restore.replace_types,
             delete: restore.delete,
             filter: from.filter,
@@ -363,8 +367,10 @@ fn restore_tree(
         restore_plan::show_plan(from.invocation, tree, destination, options)?;
         return Ok(None);
     }
-    if restore.delete {
-        restore_plan::consent_to_delete(from.invocation, restore, tree, destination, options)?;
+    if (restore.delete || restore.in_place)
+        && !restore_plan::has_consent(from.invocation, restore, tree, destination, options)?
+    {
+        return Ok(None);
     }
     let (mut counts, is_damaged) = write_tree(from, tree, destination, options, progress)?;
     if restore.verify {

@@ -304,12 +304,13 @@ fn a_publication_of_a_newer_program_is_left_as_it_is() {
 fn a_trace_of_a_newer_program_is_no_damaged_one() {
     let sandbox = Sandbox::made_with(&["--plaintext"]);
     sandbox.snapshot_bytes("disk", &noise(3, 300_000));
-    sandbox.ok(["trace", "from-store", "all.vtrace"]);
+    let planner = sandbox.planner();
+    planner.ok(["trace", "from-store", "all.vtrace"]);
     let mut bytes = fs::read(sandbox.path("all.vtrace")).unwrap();
     bytes[8..10].copy_from_slice(&2_u16.to_le_bytes());
     fs::write(sandbox.path("all.vtrace"), bytes).unwrap();
-    refuses(&sandbox, &["trace", "profile", "all.vtrace"]);
-    refuses(&sandbox, &["trace", "show", "all.vtrace"]);
+    refuses(&planner, &["trace", "profile", "all.vtrace"]);
+    refuses(&planner, &["trace", "show", "all.vtrace"]);
 }
 
 #[test]

@@ -59,11 +59,23 @@ pub fn daily(sandbox: &Sandbox, words: &[&str]) -> Run {
     sandbox.run([words, &["--config", "varve.toml"]].concat())
 }
 
+/// Runs a command of daily work, which must succeed. Returns its output, without the figures of
+/// jobs that are done.
 #[track_caller]
 pub fn daily_ok(sandbox: &Sandbox, words: &[&str]) -> String {
     let run = daily(sandbox, words);
     assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
-    run.text()
+    without_figures(&run.text())
+}
+
+/// Removes the id, the sizes and the time after `done`.
+pub fn without_figures(text: &str) -> String {
+    const DONE: &str = ": done";
+    let cut = |line: &str| match line.find(DONE) {
+        Some(at) => format!("{}\n", &line[..at + DONE.len()]),
+        None => format!("{line}\n"),
+    };
+    text.lines().map(cut).collect()
 }
 
 pub fn run_log(sandbox: &Sandbox) -> Vec<Value> {
@@ -121,6 +133,63 @@ fn a_configuration_is_explained_and_its_faults_are_named() {
     let fault = sandbox.fails(2, ["config", "check", "varve.toml"]);
     assert!(fault.contains("conf.d/more.toml:2: source.home.folder is already set at "), "{fault}");
     assert!(sandbox.fails(2, ["status", "--config", "missing.toml"]).contains("cannot be read"));
+}
+
+#[test]
+fn a_monitoring_program_gets_a_line_and_a_status() {
+    let sandbox = home("[promise]\nsnapshot-within = \"30h\"\n");
+    let answer = daily(&sandbox, &["status", "--nagios"]);
+    assert_eq!(answer.code, Some(2), "{}", answer.text());
+    assert!(answer.text().starts_with("VARVE CRITICAL - "), "{}", answer.text());
+    assert!(answer.text().contains("snapshot-within home"), "{}", answer.text());
+    daily_ok(&sandbox, &["run"]);
+    let answer = daily(&sandbox, &["status", "--nagios"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.text());
+    let text = answer.text();
+    let first = text.lines().next().unwrap();
+    assert!(
+        first.starts_with("VARVE OK - ")
+            && first.contains(" | 'snapshot-within home'=")
+            && first.ends_with("s;;108000"),
+        "{text}"
+    );
+    daily_ok(&sandbox, &["pause", "1h"]);
+    assert_eq!(daily(&sandbox, &["status", "--nagios"]).code, Some(1));
+    let unknown = sandbox.run(["status", "--nagios", "--config", "nowhere.toml"]);
+    assert_eq!(unknown.code, Some(3));
+    assert!(
+        unknown.text().starts_with("VARVE UNKNOWN - ") && unknown.text().lines().count() == 1,
+        "{}",
+        unknown.text()
+    );
+}
+
+#[test]
+fn past_runs_are_listed_with_their_figures() {
+    let sandbox = home("[source.away]\nfolder = \"away\"\n");
+    let empty = daily(&sandbox, &["log"]);
+    assert_eq!((empty.code, empty.text()), (Some(0), String::new()));
+    fs::write(sandbox.path("home/large"), noise(1, 300_000)).unwrap();
+    assert_eq!(daily(&sandbox, &["run"]).code, Some(1));
+    let done = daily(&sandbox, &["run", "home"]).text();
+    let id = &sandbox.ids()[1][..8];
+    assert!(done.starts_with(&format!("snapshot of home: done: {id}, 293 KiB, ")), "{done}");
+
+    let listed = daily_ok(&sandbox, &["daily", "log"]);
+    let lines: Vec<_> = listed.lines().collect();
+    assert!(lines[0].starts_with("WHEN") && lines[0].ends_with("SNAPSHOT"), "{listed}");
+    assert_eq!(lines.iter().filter(|line| line.contains("snapshot home")).count(), 2, "{listed}");
+    let failed = lines.iter().position(|line| line.contains("snapshot away")).unwrap();
+    assert!(lines[failed].contains("failed") && lines[failed + 1].starts_with("  "), "{listed}");
+    assert!(lines[failed + 1].contains("away"), "{listed}");
+    assert_eq!(daily_ok(&sandbox, &["log", "home"]).lines().count(), 3);
+    assert_eq!(daily_ok(&sandbox, &["log", "--failed", "--since", "today"]).lines().count(), 3);
+    assert_eq!(daily_ok(&sandbox, &["log", "--until", "yesterday"]), "");
+    assert_eq!(daily(&sandbox, &["log", "hoem"]).code, Some(2));
+    let records = sandbox.json(["log", "home", "--config", "varve.toml"]);
+    assert_eq!((&records[0]["size"], &records[0]["outcome"]), (&300_004.into(), &"done".into()));
+    assert!(records[0]["new_bytes"].as_u64().unwrap() > 300_000, "{}", records[0]);
+    assert!(records[1]["new_bytes"].as_u64().unwrap() < 10_000, "{}", records[1]);
 }
 
 #[test]

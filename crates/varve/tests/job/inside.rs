@@ -235,7 +235,11 @@ fn two_nights_are_compared_by_file() {
     assert_eq!(sandbox.ok(["diff", "disk@2026-05-01", "disk@2026-05-02"]), "");
     let changed = sandbox.ok(["diff", "disk@2026-05-02", "disk@2026-05-03"]);
     let lines: Vec<_> = changed.lines().filter(|line| !line.starts_with("m ")).collect();
-    assert_eq!(lines, ["+ p1/etc/added", "M p1/etc/deep/conf", "- p1/etc/other"], "{changed}");
+    assert_eq!(
+        lines,
+        ["+ p1/etc/added  10 B", "M p1/etc/deep/conf  10 B", "- p1/etc/other  97.7 KiB"],
+        "{changed}"
+    );
     let within = sandbox.ok(["diff", "disk@2026-05-02:p1/etc", "disk@2026-05-03:p1/etc"]);
     assert!(within.contains("M deep/conf") && within.contains("+ added"), "{within}");
     let json = sandbox.json(["diff", "disk@2026-05-02", "disk@2026-05-03"]);

@@ -206,11 +206,15 @@ fn says_what_came_out(sandbox: &Sandbox, first: &serde_json::Value) {
     let is_folder = |path: &&PathBuf| fs::symlink_metadata(there.join(path)).unwrap().is_dir();
     let folders = manifest(&there).keys().filter(is_folder).count();
     assert!(
-        said.starts_with("restored to said: ") && said.contains(&format!(" and {folders} folders")),
+        said.starts_with("restored home of 2026-05-01 ")
+            && said.contains(" to said: ")
+            && said.contains(&format!(" and {folders} folders")),
         "{said}"
     );
     let letter = format!("{day}:letter.txt");
-    assert_eq!(sandbox.ok(["restore", &letter, "said/anew"]), "restored to said/anew: 14 B\n");
+    let anew = sandbox.ok(["restore", &letter, "said/anew"]);
+    assert!(anew.starts_with("restored home:letter.txt of 2026-05-01 "), "{anew}");
+    assert!(anew.ends_with(" to said/anew: 14 B\n"), "{anew}");
     assert_eq!(sandbox.ok(["restore", &letter, "said/quiet", "-q"]), "");
     let told = sandbox.json(["restore", &letter, "said/told"]).remove(0);
     let wanted = serde_json::json!({
@@ -291,7 +295,7 @@ fn looks_into(sandbox: &Sandbox, first: &serde_json::Value) {
     sandbox.fails(1, ["cat", "home:none/such"]);
 
     let diff = sandbox.ok(["diff", "home@2026-05-01", "home"]);
-    for line in ["M letter.txt", "+ added.conf", "- deep/link"] {
+    for line in ["M letter.txt  14 B → 24 B", "+ added.conf  6 B", "- deep/link"] {
         assert!(diff.lines().any(|found| found == line), "{line} in {diff}");
     }
     let changes = sandbox.json(["diff", "home@2026-05-01", "home"]);

@@ -10,7 +10,7 @@ fn session() -> Vec<(&'static str, Vec<&'static str>)> {
     let mut session: Vec<(&str, Vec<&str>)> = Vec::new();
     for block in PAGE.split("```").filter_map(|block| block.strip_prefix("console\n")) {
         for line in block.lines() {
-            match line.strip_prefix("$ varve ") {
+            match line.strip_prefix("$ varve-plan ") {
                 Some(command) => session.push((command, Vec::new())),
                 None => session.last_mut().unwrap().1.push(line),
             }
@@ -21,7 +21,7 @@ fn session() -> Vec<(&'static str, Vec<&'static str>)> {
 
 #[test]
 fn three_years_are_planned_in_five_commands() {
-    let sandbox = Sandbox::empty();
+    let sandbox = Sandbox::empty().planner();
     let session = session();
     assert_eq!(session.len(), 5, "{session:?}");
     for (command, shown) in session {

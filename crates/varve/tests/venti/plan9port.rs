@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::nine_p::Files;
 use crate::plan9::{Venti, run, run_at};
 use crate::sandbox::{Sandbox, has, manifest, noise, sparse_image, tool};
-use crate::venti_server::{Server, at, fails_at, make_store};
+use crate::venti_server::{Server, at, fails_at, make_store, measure};
 
 /// Marks a symbolic link in the mode of a file, as in plan9port.
 const LINK: u32 = 0x0200_0000;
@@ -96,10 +96,9 @@ fn a_server_that_is_not_ours_is_a_store() {
     assert!(ask(&["verify"]).contains("all is well: 3 snapshots"));
     assert!(ask(&["verify", "--data"]).contains("read and checked"));
 
-    let measured = ["bench", "venti", &server.address, "--count", "1000"];
-    assert!(ask(&measured).contains("MB/s"));
+    assert!(measure(&server.address, &["--count", "1000"]).contains("MB/s"));
     for order in ["sequential", "permuted", "random", "same"] {
-        ask(&[&measured[..], &["--action", "read", "--order", order]].concat());
+        measure(&server.address, &["--count", "1000", "--action", "read", "--order", order]);
     }
     let refused = fails_at(&sandbox, &server.address, 1, &["cat", &format!("vac:{}", "5".repeat(40))]);
     assert!(refused.contains("is not in the store"), "{refused}");

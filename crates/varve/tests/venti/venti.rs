@@ -19,7 +19,7 @@ use rustix::process::Signal;
 use crate::mount_point::{Mount, PATIENCE, can_mount, wait_until};
 use crate::sandbox::{Sandbox, has, manifest, noise, sample_folder, sparse_image, write_at};
 use crate::venti_server::strange::Strange;
-use crate::venti_server::{STORE, Server, at, command_at, fails_at, make_store};
+use crate::venti_server::{STORE, Server, at, bench, command_at, fails_at, make_store, measure};
 use serde_json::{Value, json};
 use varve_block::{Block, BlockName, BlockStore, BlockType, Score, with_causes};
 use varve_content::image::ServedImage;
@@ -68,10 +68,10 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     }
     fs::write(sandbox.path("roots"), noted).unwrap();
 
-    let measured = at(&sandbox, server.address(), &["bench", "venti", server.address(), "--count", "500"]);
+    let measured = measure(server.address(), &["--count", "500"]);
     assert!(measured.contains("MB/s") && measured.contains("99.9%"), "{measured}");
     let order = ["--order", "permuted", "--action", "read", "--count", "500"];
-    at(&sandbox, server.address(), &[&["bench", "venti", server.address()], &order[..]].concat());
+    measure(server.address(), &order);
     // Both histograms are for people. A request for them does not end the server.
     server.signal(Signal::USR1);
     server.signal(Signal::USR2);
@@ -320,11 +320,7 @@ fn the_numbers_of_proxies_tell_what_waits_and_which_shard_is_away() {
     command.args(["--shard", &nowhere, "--write-buffer", &sandbox.arg("buffer")]);
     let proxy = Server::run(&sandbox, command, 2);
     let number = |name: &str| number_at(&proxy.addresses[1], name);
-    at(
-        &sandbox,
-        proxy.address(),
-        &["bench", "venti", proxy.address(), "--count", "400", "--action", "write", "--block-size", "8192"],
-    );
+    measure(proxy.address(), &["--count", "400", "--action", "write", "--block-size", "8192"]);
     let shard = |name: &str, title: String| number(&format!("{name}{{store=\"shards\",shard=\"{title}\"}}"));
     wait_until("it is found to be away, and the rest has gone on", || {
         number("varve_buffer_blocked_ways{store=\"write-buffer\"}") == 1
@@ -436,21 +432,14 @@ fn a_disk_that_cannot_be_written_turns_the_server_read_only_and_everybody_is_tol
     assert_eq!(watched.heard(), "READY=1\n");
     assert_eq!(watched.number("varve_venti_read_only"), 0);
 
-    let bench = |words: &[&str]| -> Vec<String> {
-        let all = [&["bench", "venti", server.address(), "--depth", "8"], words].concat();
-        all.into_iter().map(str::to_owned).collect()
+    let refused = |words: &[&str]| {
+        let output = bench(server.address(), words).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        String::from_utf8(output.stderr).unwrap()
     };
-    let run = |words: Vec<String>, is_good: bool| {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        if is_good {
-            at(&sandbox, server.address(), &words)
-        } else {
-            fails_at(&sandbox, server.address(), 1, &words)
-        }
-    };
-    run(bench(&["--count", "64", "--seed", "1"]), true);
-    let refused = run(bench(&["--count", "8192", "--seed", "2"]), false);
-    assert!(refused.contains("File too large"), "{refused}");
+    measure(server.address(), &["--depth", "8", "--count", "64", "--seed", "1"]);
+    let said = refused(&["--depth", "8", "--count", "8192", "--seed", "2"]);
+    assert!(said.contains("File too large"), "{said}");
     assert_eq!(watched.heard(), "STATUS=read-only, because a write to the store failed\n");
     assert_eq!(watched.number("varve_venti_read_only"), 1);
     let log = Server::complaints(&sandbox);
@@ -459,10 +448,10 @@ fn a_disk_that_cannot_be_written_turns_the_server_read_only_and_everybody_is_tol
         "{log}"
     );
     // Later writes are refused, too, although their blocks would fit.
-    let refused = run(bench(&["--count", "1", "--seed", "3"]), false);
-    assert!(refused.contains("read only") && refused.contains("File too large"), "{refused}");
+    let said = refused(&["--depth", "8", "--count", "1", "--seed", "3"]);
+    assert!(said.contains("read only") && said.contains("File too large"), "{said}");
     // All clients can read the blocks that were durable before.
-    run(bench(&["--count", "64", "--seed", "1", "--action", "read"]), true);
+    measure(server.address(), &["--depth", "8", "--count", "64", "--seed", "1", "--action", "read"]);
     assert!(watched.number("varve_venti_reads_total") >= 64);
     server.signal(Signal::TERM);
     assert_eq!(watched.heard(), "STOPPING=1\n");
@@ -480,8 +469,7 @@ fn a_store_that_cannot_be_written_when_it_is_served_is_read_through_the_same_doo
         command
     };
     let bench = |server: &Server, words: &[&str]| {
-        let words = [&["bench", "venti", server.address(), "--count", "64"], words].concat();
-        command_at(&sandbox, server.address()).args(words).output().unwrap()
+        bench(server.address(), &[&["--count", "64"], words].concat()).output().unwrap()
     };
     let mut server = Server::run(&sandbox, limited(8192), 2);
     assert!(bench(&server, &["--seed", "1"]).status.success());
@@ -713,13 +701,17 @@ fn over_tls_each_side_knows_the_other() {
     );
     let port = server.address().rsplit('!').next().unwrap();
     let address = format!("venti+tls://localhost:{port}");
-    let ask = |address: &str, ca: Option<&str>, client: Option<&str>, args: &[&str]| {
-        let mut command = command_at(&sandbox, address);
+    let run = |mut command: Command, ca: Option<&str>, client: Option<&str>| {
         command.env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR").env_remove("VARVE_VENTI_CERTIFICATE");
         command
             .envs(ca.map(|ca| ("SSL_CERT_FILE", ca)))
             .envs(client.map(|client| ("VARVE_VENTI_CERTIFICATE", client)));
-        command.args(args).output().unwrap()
+        command.output().unwrap()
+    };
+    let ask = |address: &str, ca: Option<&str>, client: Option<&str>, args: &[&str]| {
+        let mut command = command_at(&sandbox, address);
+        command.args(args);
+        run(command, ca, client)
     };
     let client = format!("{},{}", sandbox.arg("client.pem"), sandbox.arg("client-key.pem"));
     let good = |args: &[&str]| {
@@ -731,7 +723,9 @@ fn over_tls_each_side_knows_the_other() {
     assert_eq!(manifest(&sandbox.path("out")), manifest(&sandbox.path("home")));
     // The data is far larger than any buffer on the way, in both directions.
     for action in ["write", "read"] {
-        good(&["bench", "venti", &address, "--count", "2000", "--depth", "200", "--action", action]);
+        let command = bench(&address, &["--count", "2000", "--depth", "200", "--action", action]);
+        let output = run(command, Some(&ca), Some(&client));
+        assert!(output.status.success(), "{action}: {}", String::from_utf8_lossy(&output.stderr));
     }
     for (what, address, ca, client) in [
         ("the server is not believed", address.as_str(), None, Some(client.as_str())),
@@ -934,7 +928,7 @@ fn a_socket_that_somebody_else_has_opened_is_taken_over() {
     let mut line = String::new();
     BufReader::new(early).read_line(&mut line).unwrap();
     assert!(line.starts_with("venti-04:02"), "{line:?}");
-    at(&sandbox, server.address(), &["bench", "venti", server.address(), "--count", "10"]);
+    measure(server.address(), &["--count", "10"]);
     server.end();
     // An error names a socket that was not passed.
     let output = venti_server::command(&sandbox, &["--venti", "systemd:files"]).output().unwrap();

@@ -73,6 +73,27 @@ struct DailyRun<'a> {
     is_by_hand: bool,
 }
 
+/// The sizes of a snapshot in bytes: all of it, its new blocks, and what they take in the store.
+#[derive(Clone, Copy, Default)]
+struct SnapshotSizes {
+    size: u64,
+    new_bytes: u64,
+    stored_bytes: u64,
+}
+
+impl SnapshotSizes {
+    /// Adds the sizes in the record of a snapshot. A key that may not read does not know all of
+    /// them.
+    fn with(self, record: &Value) -> Self {
+        let sum = |own: u64, field: &str| own.saturating_add(record[field].as_u64().unwrap_or(0));
+        Self {
+            size: sum(self.size, "size"),
+            new_bytes: sum(self.new_bytes, "new_bytes"),
+            stored_bytes: sum(self.stored_bytes, "stored_bytes"),
+        }
+    }
+}
+
 /// The end of a job.
 struct JobEnd {
     outcome: CommandOutcome,
@@ -82,6 +103,8 @@ struct JobEnd {
     is_postponed: bool,
     message: Option<String>,
     snapshot: Option<String>,
+    /// The figures of the snapshot, or the sums of those of a machine's disks.
+    sizes: Option<SnapshotSizes>,
     /// The number of entries of an archived folder, without itself.
     entry_count: Option<u64>,
     forgotten: Vec<Value>,
@@ -99,6 +122,7 @@ impl JobEnd {
             is_postponed: false,
             message: None,
             snapshot: None,
+            sizes: None,
             entry_count: None,
             forgotten: Vec::new(),
         }
@@ -293,12 +317,15 @@ impl DailyRun<'_> {
             "outcome": end.word(),
             "seconds": seconds,
             "snapshot": end.snapshot,
+            "size": end.sizes.map(|sizes| sizes.size),
+            "new_bytes": end.sizes.map(|sizes| sizes.new_bytes),
+            "stored_bytes": end.sizes.map(|sizes| sizes.stored_bytes),
             "forgotten": end.forgotten,
             "message": end.message,
         });
         let logged = self.state.log(line.clone());
         self.remember(logged);
-        self.print_end(job, &end, line);
+        self.print_end(job, &end, seconds, line);
         Ok(())
     }
 
@@ -313,14 +340,20 @@ impl DailyRun<'_> {
         }
     }
 
-    fn print_end(&self, job: &DailyJob<'_>, end: &JobEnd, line: Value) {
+    fn print_end(&self, job: &DailyJob<'_>, end: &JobEnd, seconds: f64, line: Value) {
         if self.invocation.json {
             say::record("job", line);
         } else if end.outcome != CommandOutcome::Done {
             let message = end.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
             warning!("{} ({}){message}", title(job), end.word());
         } else if !self.invocation.quiet {
-            say!("{}: {}", title(job), end.word());
+            let sizes = end.sizes.map(|sizes| {
+                let [size, new, stored] = [sizes.size, sizes.new_bytes, sizes.stored_bytes].map(show::bytes);
+                let id = show::short_id(end.snapshot.as_deref().unwrap_or_default());
+                format!(": {id}, {size}, {new} new, {stored} stored")
+            });
+            let took = show::seconds(seconds);
+            say!("{}: {}{}, {took}", title(job), end.word(), sizes.unwrap_or_default());
         }
     }
 
@@ -722,6 +755,7 @@ impl DailyRun<'_> {
             }
             "snapshot" => {
                 end.snapshot = record["id"].as_str().map(str::to_owned);
+                end.sizes = Some(end.sizes.unwrap_or_default().with(record));
                 end.entry_count = record["entries"].as_u64().map(|count| count.saturating_sub(1));
             }
             "forget_verdict" if record["verdict"] == "forget" => {
@@ -747,7 +781,7 @@ impl DailyRun<'_> {
                 let text = |field: &str| record[field].as_str().unwrap_or_default().to_owned();
                 let reasons: Vec<_> =
                     record["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                let id: String = text("id").chars().take(8).collect();
+                let id = show::short_id(record["id"].as_str().unwrap_or_default());
                 say!(
                     "forgot {id} {} {}: {}",
                     show::name(text("name").as_bytes()),

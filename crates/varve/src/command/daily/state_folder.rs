@@ -260,15 +260,16 @@ impl StateFolder {
         file.sync_data().with_context(context)
     }
 
+    /// Returns the lines of the run log, the oldest first. Lines that are no JSON are left out.
+    pub fn logged(&self) -> impl Iterator<Item = Value> {
+        let files = [OLD_LOG, LOG].into_iter().filter_map(|file| File::open(self.0.join(file)).ok());
+        let lines = files.flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
+        lines.filter_map(|line| serde_json::from_str(&line).ok())
+    }
+
     /// Returns the newest line of the run log about a job.
     pub fn last_logged(&self, job: &str) -> Option<Value> {
-        let of_job = |file: &str| {
-            let lines = BufReader::new(File::open(self.0.join(file)).ok()?).lines();
-            let lines =
-                lines.map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
-            lines.filter(|line| line["job"] == job).last()
-        };
-        of_job(LOG).or_else(|| of_job(OLD_LOG))
+        self.logged().filter(|line| line["job"] == job).last()
     }
 
     /// Returns the place in the folder at which a volume may be mounted.

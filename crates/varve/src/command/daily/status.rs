@@ -22,12 +22,21 @@ use super::retention;
 use super::server_clocks;
 use super::state_folder::StateFolder;
 use super::status_metrics;
+use super::status_plugin;
 use crate::arguments::StatusArgs;
+use crate::colour::{Tone, paint};
 use crate::invocation::Invocation;
-use crate::outcome::CommandOutcome;
+use crate::outcome::{CommandOutcome, PluginState};
 use crate::{moment, say, show};
 
 pub fn run(invocation: &Invocation, args: &StatusArgs) -> Result<CommandOutcome> {
+    if args.nagios {
+        let (state, text) = answer_monitor(invocation, args).unwrap_or_else(|error| {
+            (PluginState::Unknown, status_plugin::failed(&with_causes(error.as_ref())))
+        });
+        say!("{text}");
+        return Ok(CommandOutcome::PluginAnswer(state));
+    }
     let loaded = LoadedConfig::load(args.file.config.as_deref())?;
     let state = StateFolder::to_read(&loaded.state);
     let report = judge_all(invocation, &loaded, &state.histories());
@@ -49,6 +58,15 @@ pub fn run(invocation: &Invocation, args: &StatusArgs) -> Result<CommandOutcome>
         (false, true) => CommandOutcome::Failed,
         (false, false) => CommandOutcome::Done,
     })
+}
+
+/// Returns the state of all promises for a monitoring program.
+fn answer_monitor(invocation: &Invocation, args: &StatusArgs) -> Result<(PluginState, String)> {
+    let loaded = LoadedConfig::load(args.file.config.as_deref())?;
+    let state = StateFolder::to_read(&loaded.state);
+    let report = judge_all(invocation, &loaded, &state.histories());
+    let pause = state.paused_until(RealClock.now()).map(moment::show);
+    Ok(status_plugin::judged(&report.promises, pause.as_deref()))
 }
 
 /// Judges all promises of the named configuration, or of the usual one; `None` if there is none.
@@ -156,16 +174,18 @@ fn print(invocation: &Invocation, state: &StateFolder, promise: &JudgedPromise) 
     if invocation.quiet && promise.state == PromiseState::Kept {
         return;
     }
-    let word = match promise.state {
-        PromiseState::Broken => "BROKEN",
-        other => other.name(),
+    let (word, tone) = match promise.state {
+        PromiseState::Broken => ("BROKEN", Tone::Bad),
+        PromiseState::Unknown => (PromiseState::Unknown.name(), Tone::Doubtful),
+        PromiseState::Kept => (PromiseState::Kept.name(), Tone::Good),
     };
+    let word = paint(&format!("{word:<8}"), tone);
     let limit = promise.limit.map(show_time_span).unwrap_or_default();
     let detail =
         promise.detail.as_ref().map(|detail| format!(": {}", show::plain(detail))).unwrap_or_default();
     let reason = reason.map(|reason| format!(" (last failure: {reason})")).unwrap_or_default();
     say!(
-        "{word:<8} {:<17} {limit:<8} {:<16} {}{detail}{reason}",
+        "{word} {:<17} {limit:<8} {:<16} {}{detail}{reason}",
         promise.kind.name(),
         promise.subject,
         show::plain(&promise.text)

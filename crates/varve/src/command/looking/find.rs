@@ -30,12 +30,19 @@ use crate::{moment, say, show};
 
 pub fn run(invocation: &Invocation, args: &FindArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.reading()?;
-    let pattern = GlobBuilder::new(&args.pattern)
+    let whole_path = args.pattern.contains('/');
+    // A pattern with a slash matches at any depth, unless it begins with one.
+    let glob = match args.pattern.strip_prefix('/') {
+        Some(from_root) => from_root.to_owned(),
+        None if whole_path => format!("**/{}", args.pattern),
+        None => args.pattern.clone(),
+    };
+    let pattern = GlobBuilder::new(&glob)
         .literal_separator(true)
         .build()
         .map_err(|error| UsageError(format!("{:?} is not a pattern: {}", args.pattern, error.kind())))?
         .compile_matcher();
-    let search = PatternSearch { invocation, pattern, whole_path: args.pattern.contains('/') };
+    let search = PatternSearch { invocation, pattern, whole_path, long: args.long };
     let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
     let places: Vec<PlaceInSnapshot<'_>> = match &args.snapshot {
         Some(text) => vec![choice.place(text)?],
@@ -69,6 +76,8 @@ struct PatternSearch<'a> {
     invocation: &'a Invocation,
     pattern: GlobMatcher,
     whole_path: bool,
+    /// Print modes, owners, sizes and times.
+    long: bool,
 }
 
 impl PatternSearch<'_> {
@@ -152,15 +161,15 @@ impl PatternSearch<'_> {
         if self.invocation.json {
             return say::item("found", found(what, path, node));
         }
+        let shown = if self.long { show::long_line(node, path) } else { show::name(path) };
         match what {
             NamedSource::Snapshot(snapshot) => list!(
-                "{} {} {}  {}",
+                "{} {} {}  {shown}",
                 snapshot_list::short_id(snapshot),
                 moment::show(snapshot.time),
                 show::name(snapshot.name.as_bytes()),
-                show::name(path)
             ),
-            NamedSource::Vac(line) => list!("{line}  {}", show::name(path)),
+            NamedSource::Vac(line) => list!("{line}  {shown}"),
         }
     }
 }

@@ -15,8 +15,6 @@ use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
 
-/// The number of digits of an id that are shown.
-const ID_DIGITS: usize = 8;
 /// The column headings. [`NUMBERS`] lists the columns that hold numbers.
 const HEADINGS: [&str; 11] =
     ["id", "time", "host", "name", "kind", "size", "new", "stored", "entries", "source", ""];
@@ -182,7 +180,7 @@ fn shorten(rows: &mut [[String; HEADINGS.len()]], width: usize) {
 
 /// Returns the first digits of a snapshot's id.
 pub fn short_id(snapshot: &Snapshot) -> String {
-    snapshot.id.to_string().chars().take(ID_DIGITS).collect()
+    show::short_id(&snapshot.id.to_string()).to_owned()
 }
 
 fn bytes_if_known(bytes: Option<u64>) -> String {

@@ -11,7 +11,7 @@ use varve_content::{DamageList, NewFile, PRIVATE};
 
 use serde_json::json;
 
-use super::destinations::OUTPUT;
+use crate::arguments::OUTPUT;
 use crate::invocation::Invocation;
 use crate::{say, show};
 

@@ -15,9 +15,8 @@ use varve_machine::{ForeignFile, ImageFormat, RestoreForeignError, restore_forei
 use varve_session::{UsageError, WithHint};
 use varve_world::Timestamp;
 
-use super::destinations::OUTPUT;
 use super::{RestoreResult, RestoreSource, hints};
-use crate::arguments::RestoreArgs;
+use crate::arguments::{OUTPUT, RestoreArgs};
 use crate::say::Output;
 
 /// An image or a part of one, and the context of its restore.
@@ -75,7 +74,7 @@ pub(super) fn decide(
         }
         Err(error) => return Err(error).with_context(|| format!("cannot examine {}", destination.display())),
     };
-    let overwrite = restore.overwrite.map(Overwrite::from);
+    let overwrite = restore.overwrite();
     let is_device = fs::metadata(destination).is_ok_and(|there| there.file_type().is_block_device());
     Ok(match overwrite {
         None => (RestoreAction::Skip, RestoreReason::Exists),

@@ -168,42 +168,74 @@ fn put_path(value: &mut Value, field: &str, path: &Path) {
     show::put_name(value, field, path.as_os_str().as_bytes());
 }
 
-/// Lists the planned removals, and asks for consent.
-pub(super) fn consent_to_delete(
+/// Lists the planned removals, or all changes of a restore in place, and asks for consent. Reports
+/// false if there is nothing to do.
+pub(super) fn has_consent(
     invocation: &Invocation,
     restore: &RestoreArgs,
     tree: Tree<'_>,
     destination: &Path,
     options: RestoreOptions<'_>,
-) -> Result<()> {
+) -> Result<bool> {
+    let mut listed = 0_usize;
     let mut show = |entry: &PlannedEntry| {
-        let is_shown = entry.action == RestoreAction::Delete && !invocation.quiet;
-        match is_shown {
-            true if invocation.json => print(invocation, destination, entry),
-            true => notice!("{}", line(destination, entry)),
-            false => {}
+        let is_change = entry.action != RestoreAction::Keep && restore.in_place;
+        if invocation.quiet || !(is_change || entry.action == RestoreAction::Delete) {
+            return;
+        }
+        listed += 1;
+        match () {
+            () if invocation.json => print(invocation, destination, entry),
+            // Each removal is listed.
+            () if listed <= LISTED_MAX || invocation.verbose > 0 || entry.action == RestoreAction::Delete => {
+                notice!("{}", line(destination, entry));
+            }
+            () => {}
         }
     };
     let counts =
         plan_restore(tree.files, tree.root, destination, options, &mut show).with_hint(hints::of_folder)?;
-    if counts.delete == 0 || restore.yes {
-        return Ok(());
+    if restore.in_place && listed > LISTED_MAX && invocation.verbose == 0 && !invocation.json {
+        notice!("these are the first; -v lists all");
     }
-    let what = match counts.delete {
-        1 => "1 file or folder".into(),
+    let entries = |count| match count {
+        1 => "1 file or folder".to_owned(),
         several => format!("{several} files and folders"),
     };
+    let question = match (restore.in_place, counts.changes(), counts.delete) {
+        (true, 0, _) => {
+            if !invocation.quiet && !invocation.json {
+                let destination = show::name(destination.as_os_str().as_bytes());
+                say!("{destination} is as the snapshot has it: nothing was changed");
+            }
+            return Ok(false);
+        }
+        (false, _, 0) => return Ok(true),
+        (true, changes, 0) => format!("Restore {} in place?", entries(changes)),
+        (true, changes, deleted) => {
+            format!("Restore {} in place, {} of them by removal?", entries(changes), deleted)
+        }
+        (false, _, deleted) => format!("Restore, and remove {}?", entries(deleted)),
+    };
+    if restore.yes {
+        return Ok(true);
+    }
     let stdin = std::io::stdin();
     if !stdin.is_terminal() || !std::io::stderr().is_terminal() {
+        let (count, what) = match restore.in_place {
+            true => (counts.changes(), "changed in place"),
+            false => (counts.delete, "removed"),
+        };
         bail!(
-            "{what} would be removed, but there is no terminal to ask: nothing was changed; --yes gives the consent"
+            "{} would be {what}, but there is no terminal to ask: nothing was changed; --yes gives the consent",
+            entries(count)
         );
     }
     let mut answer = String::new();
-    write!(std::io::stderr(), "Restore, and remove {what}? [y/N] ")?;
+    write!(std::io::stderr(), "{question} [y/N] ")?;
     stdin.lock().read_line(&mut answer)?;
     match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
+        "y" | "yes" => Ok(true),
         _ => bail!("nothing was changed"),
     }
 }

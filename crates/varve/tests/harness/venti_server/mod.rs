@@ -92,6 +92,21 @@ pub fn command_at(sandbox: &Sandbox, address: &str) -> Command {
     command
 }
 
+/// Returns the command that measures a Venti server with the program `varve-plan`.
+pub fn bench(address: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_varve-plan"));
+    command.args(["bench", "venti", address]).args(words);
+    command
+}
+
+/// Measures a Venti server. It must succeed.
+#[track_caller]
+pub fn measure(address: &str, words: &[&str]) -> String {
+    let output = bench(address, words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Runs the program with a Venti server as its store. It must succeed.
 #[track_caller]
 pub fn at(sandbox: &Sandbox, address: &str, words: &[&str]) -> String {

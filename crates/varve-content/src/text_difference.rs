@@ -8,18 +8,16 @@ use similar::{ChangeTag, TextDiff};
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// Unchanged lines around a change.
 const CONTEXT: usize = 3;
-/// Longer lines are cut.
-const LINE_CHARS_MAX: usize = 400;
-
 /// A line of a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DifferenceLine {
-    pub(crate) kind: LineKind,
-    pub(crate) text: String,
+pub struct DifferenceLine {
+    pub kind: LineKind,
+    pub text: String,
 }
 
+/// The place of a line in both texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LineKind {
+pub enum LineKind {
     Same,
     Removed,
     Added,
@@ -28,7 +26,7 @@ pub(crate) enum LineKind {
 }
 
 /// Returns the bytes as text; `None` if they are none. The bytes may end within a character.
-pub(crate) fn as_text(bytes: &[u8]) -> Option<&str> {
+pub fn as_text(bytes: &[u8]) -> Option<&str> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) if error.error_len().is_none() => {
@@ -40,9 +38,15 @@ pub(crate) fn as_text(bytes: &[u8]) -> Option<&str> {
     text.chars().all(is_text).then_some(text)
 }
 
-/// The lines in which two texts differ, at most `bytes_max` bytes of them, with some lines around
-/// them. The second value reports whether lines were left out at the end.
-pub(crate) fn text_difference(old: &str, new: &str, bytes_max: usize) -> (Vec<DifferenceLine>, bool) {
+/// Returns the lines in which two texts differ, at most `bytes_max` bytes of them, with some lines
+/// around them. `show` makes a foreign line fit to be seen. The second value reports whether lines
+/// were left out at the end.
+pub fn text_difference(
+    old: &str,
+    new: &str,
+    bytes_max: usize,
+    show: &dyn Fn(&str) -> String,
+) -> (Vec<DifferenceLine>, bool) {
     let difference = TextDiff::configure().timeout(TIME_MAX).diff_lines(old, new);
     let mut lines = Vec::new();
     let mut room = bytes_max;
@@ -56,7 +60,7 @@ pub(crate) fn text_difference(old: &str, new: &str, bytes_max: usize) -> (Vec<Di
                 ChangeTag::Delete => LineKind::Removed,
                 ChangeTag::Insert => LineKind::Added,
             };
-            let text = shown_line(change.value());
+            let text = show(change.value());
             // A line costs some markup.
             let Some(left) = room.checked_sub(text.len() + 40) else { return (lines, true) };
             room = left;
@@ -64,16 +68,6 @@ pub(crate) fn text_difference(old: &str, new: &str, bytes_max: usize) -> (Vec<Di
         }
     }
     (lines, false)
-}
-
-/// A line of foreign text for a page, without its end.
-pub(crate) fn shown_line(line: &str) -> String {
-    let line = line.strip_suffix('\n').unwrap_or(line);
-    let line = line.strip_suffix('\r').unwrap_or(line);
-    match line.char_indices().nth(LINE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", crate::show::line(&line.as_bytes()[..end])),
-        None => crate::show::line(line.as_bytes()),
-    }
 }
 
 #[cfg(test)]
@@ -93,17 +87,17 @@ mod tests {
     fn a_difference_has_the_changed_lines_and_some_around_them() {
         let numbers: Vec<String> = (0..40).map(|number| format!("line {number}\n")).collect();
         let (old, mut changed) = (numbers.concat(), numbers);
-        changed[10] = "other\u{202e}\n".into();
+        let show = |line: &str| line.trim_end().to_owned();
+        changed[10] = "other\n".into();
         changed.push("last".into());
-        let (lines, is_cut) = text_difference(&old, &changed.concat(), 10_000);
+        let (lines, is_cut) = text_difference(&old, &changed.concat(), 10_000, &show);
         let shown: Vec<_> = lines.iter().map(|line| (line.kind, line.text.as_str())).collect();
         assert!(!is_cut && shown.len() == 7 + 2 + 1 + 3, "{shown:?}");
         assert!(shown.contains(&(LineKind::Removed, "line 10")));
-        assert!(shown.contains(&(LineKind::Added, "other\\u{202e}")));
+        assert!(shown.contains(&(LineKind::Added, "other")));
         assert!(shown.contains(&(LineKind::Gap, "")));
         assert_eq!(shown.last(), Some(&(LineKind::Added, "last")));
-        let (lines, is_cut) = text_difference(&old, "", 500);
+        let (lines, is_cut) = text_difference(&old, "", 500, &show);
         assert!(is_cut && lines.len() < 12);
-        assert_eq!(shown_line(&"x".repeat(10_000)).chars().count(), LINE_CHARS_MAX + 1);
     }
 }
