@@ -476,7 +476,11 @@ fn each_end_has_its_exit_status() {
     fs::write(sandbox.path("folder/other"), noise(72, 1000)).unwrap();
     sandbox.ok(["snapshot", "folder"]);
     let ids = sandbox.ids();
-    assert_eq!(sandbox.ok(["diff", &ids[0], &ids[1]]), "m .\n+ other  0.98 KiB\n", "differences are no failure");
+    assert_eq!(
+        sandbox.ok(["diff", &ids[0], &ids[1]]),
+        "m .\n+ other  0.98 KiB\n",
+        "differences are no failure"
+    );
 
     let key = sandbox.key().unwrap().to_path_buf();
     sandbox.set_key(None);

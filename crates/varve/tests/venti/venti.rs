@@ -343,7 +343,7 @@ fn shown_traces(sandbox: &Sandbox, folder: &str) -> Vec<(String, Vec<Value>)> {
     let mut files: Vec<_> = entries.map(|file| file.unwrap().path().to_str().unwrap().to_owned()).collect();
     files.sort();
     let shown = |file: String| {
-        let records = sandbox.json(["trace", "show", &file]);
+        let records = sandbox.planner().json(["trace", "show", &file]);
         (file, records)
     };
     files.into_iter().map(shown).collect()
@@ -408,7 +408,7 @@ fn a_recorder_behind_a_server_leaves_a_trace_of_its_clients() {
     let [(_, records)] = &of_near[..] else { panic!("{of_near:?}") };
     assert_eq!(traced_data(records, "put"), traced_data(taken, "put"));
 
-    let profile = sandbox.json(["trace", "profile", file])[0]["profile"].clone();
+    let profile = sandbox.planner().json(["trace", "profile", file])[0]["profile"].clone();
     let sum = |histogram: &Value| -> u64 {
         histogram.as_array().unwrap().iter().map(|bucket| bucket["sum"].as_u64().unwrap()).sum()
     };
