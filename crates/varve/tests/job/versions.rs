@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::sandbox::{Sandbox, python};
+use crate::sandbox::{Sandbox, python, sparse_image};
 
 /// Archives the folder `home` in the evening of a day of May 2026.
 fn take(sandbox: &Sandbox, day: u32) {
@@ -67,6 +67,23 @@ fn each_content_of_a_file_is_a_version() {
     assert_eq!(sandbox.json(["versions", "home:anna"]).len(), 5);
     let none = sandbox.fails(1, ["versions", "home:anna/thesi"]);
     assert!(none.contains("there is no anna/thesi"), "{none}");
+}
+
+#[test]
+fn the_bytes_of_a_disk_have_versions() {
+    let sandbox = Sandbox::encrypted();
+    let disk = sandbox.path("disk.img");
+    for day in 1..=3 {
+        sparse_image(&disk, 1 << 20, &[(5000, if day < 3 { b"one" } else { b"two" })]);
+        let time = format!("2026-05-0{day}T20:00:00Z");
+        sandbox.ok(["snapshot", "disk.img", "--as", "image", "--name", "disk", "--time", &time]);
+    }
+    for place in ["disk", "disk:disk.raw"] {
+        let versions = sandbox.json(["versions", place]);
+        let counts: Vec<_> = versions.iter().map(|one| one["snapshots"].as_u64().unwrap()).collect();
+        assert_eq!(counts, [2, 1], "{place}");
+        assert_eq!(versions[0]["size"], 1 << 20);
+    }
 }
 
 #[test]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use varve_archive::{Snapshot, SnapshotContent};
-use varve_block::with_causes;
+use varve_archive::Snapshot;
+use varve_block::{BlockStore, with_causes};
 use varve_content::folder::{LookupError, PathChange, compare_folders};
+use varve_content::image::ImagePart;
 use varve_content::{Files, Node, NodeKind, Tree};
 use varve_replica::HealingStore;
 use varve_session::UsageError;
-use varve_tree::Entry;
 
 use super::text_lines;
 use crate::arguments::VersionsArgs;
@@ -45,7 +45,7 @@ pub fn run(invocation: &Invocation, args: &VersionsArgs) -> Result<CommandOutcom
             }
         };
         match versions.last_mut() {
-            Some(version) if version.state.is_same(&state) => {
+            Some(version) if version.state.is_same(&state, &*blocks) => {
                 version.last = snapshot;
                 version.count += 1;
                 // The newest node is the cheapest to be compared with the next one.
@@ -81,16 +81,13 @@ enum PathState<'a> {
         node: Box<Node>,
     },
     /// A disk image, or a volume of it as bytes.
-    Image {
-        entry: Entry,
-        size: u64,
-    },
+    Image(ImagePart),
     Absent,
     Unreadable,
 }
 
 impl PathState<'_> {
-    fn is_same(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self, blocks: &dyn BlockStore) -> bool {
         match (self, other) {
             (Self::There { files: old, node: one }, Self::There { files: new, node: other }) => {
                 let (old, new) = (Tree { files: &**old, root: one }, Tree { files: &**new, root: other });
@@ -100,7 +97,12 @@ impl PathState<'_> {
                 });
                 is_same
             }
-            (Self::Image { entry: one, .. }, Self::Image { entry: other, .. }) => one == other,
+            (Self::Image(one), Self::Image(other)) => {
+                let mut is_same = one.size() == other.size();
+                // Bytes that cannot be read may differ.
+                let compared = one.differences(blocks, other, &mut |_| is_same = false);
+                is_same && compared.is_ok()
+            }
             (Self::Absent, Self::Absent) | (Self::Unreadable, Self::Unreadable) => true,
             _ => false,
         }
@@ -108,7 +110,7 @@ impl PathState<'_> {
 
     fn word(&self) -> &'static str {
         match self {
-            Self::There { .. } | Self::Image { .. } => "there",
+            Self::There { .. } | Self::Image(_) => "there",
             Self::Absent => "absent",
             Self::Unreadable => "unreadable",
         }
@@ -117,7 +119,7 @@ impl PathState<'_> {
     fn size(&self) -> Option<u64> {
         match self {
             Self::There { node, .. } => (node.kind == NodeKind::File).then_some(node.size),
-            Self::Image { size, .. } => Some(*size),
+            Self::Image(part) => Some(part.size()),
             Self::Absent | Self::Unreadable => None,
         }
     }
@@ -129,21 +131,17 @@ fn state_in<'a>(
     blocks: &'a Arc<HealingStore>,
 ) -> Result<PathState<'a>> {
     let place = PlaceInSnapshot { what: NamedSource::Snapshot(snapshot), path: place.path };
-    let size = match place.content(blocks) {
-        Ok(PlaceContent::Node { files, node }) => return Ok(PathState::There { files, node }),
-        Ok(PlaceContent::Disk(disk)) => disk.raw().size(),
-        Ok(PlaceContent::Raw(part)) => part.size(),
+    match place.content(blocks) {
+        Ok(PlaceContent::Node { files, node }) => Ok(PathState::There { files, node }),
+        Ok(PlaceContent::Disk(disk)) => Ok(PathState::Image(disk.raw())),
+        Ok(PlaceContent::Raw(part)) => Ok(PathState::Image(part)),
         Err(error) => {
             let is_absent = matches!(
                 error.downcast_ref::<LookupError>(),
                 Some(LookupError::NotFound { .. } | LookupError::NotAFolder { .. })
             );
-            return if is_absent { Ok(PathState::Absent) } else { Err(error) };
+            if is_absent { Ok(PathState::Absent) } else { Err(error) }
         }
-    };
-    match &snapshot.content {
-        SnapshotContent::Image(entry) => Ok(PathState::Image { entry: *entry, size }),
-        SnapshotContent::Folder(_) => bail!("{} is part of a disk in a folder", place.name()),
     }
 }
 
