@@ -82,6 +82,7 @@ def folder_nodes(w: Writer, file: bytes = LINES) -> list[tuple[int, bytes]]:
     """A folder with every kind of node."""
     xattrs = [(14, varint(6) + b"user.a" + b"\0value"), (14, varint(6) + b"user.b")]
     link = [(9, varint(42))]
+    numbered = [w.node(b"x%03d" % i, FILE, b"%d" % i) for i in range(200)]
     nodes = [
         w.node(b"char", CHARACTER, more=[(13, varint(1) + varint(300))]),
         w.node(b"block", BLOCK, more=[(13, varint(7) + varint(0))]),
@@ -92,7 +93,8 @@ def folder_nodes(w: Writer, file: bytes = LINES) -> list[tuple[int, bytes]]:
         w.node(b"wide", FILE, mtime=YEAR_2400), w.node(b"flagged", FILE, b"flags", more=[(18, varint(0x40 | 0x80))]),
         w.node(b"symlink", SYMLINK, more=[(12, b"../nowhere")], mode=0o777), w.node(b"none", FOLDER, mode=0o500),
         w.node(b"na\xffme \xc3\xbc", FILE, b"odd name"), w.node(b"problem", FILE, more=[(15, varint(1))]),
-        w.node(b"sub", FOLDER, [w.node(b"deep", FOLDER, [w.node(b"x%03d" % i, FILE, b"%d" % i) for i in range(200)])]),
+        # Only root can look into a folder without the permission to search it.
+        w.node(b"sub", FOLDER, [w.node(b"deep", FOLDER, numbered, mode=0o750)], mode=0o750),
         w.node(b"future", FILE, b"?", more=[(77, b"not yet known"), (77, b"")]),
     ]
     return w.node(b"", FOLDER, sorted(nodes, key=lambda node: node[0][1]), mode=0o750)
