@@ -8,6 +8,7 @@ use similar::{ChangeTag, TextDiff};
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// Unchanged lines around a change.
 const CONTEXT: usize = 3;
+
 /// A line of a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DifferenceLine {

@@ -37,8 +37,6 @@ pub const GROUPS: [&str; 5] = ["daily", "mark", "store", "disk", "tools"];
 const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{all-args}{after-help}";
 
 const END: &str = "`varve COMMAND --help` explains a command; `varve --help` has all options.";
-/// The title of the commands of the groups, in the long form.
-const OWN_NAMES: &str = "Commands of daily, mark, store, disk and tools, by their own names";
 
 impl Arguments {
     /// Returns all commands for parsing and for help: `-h` prints the first screen, and `--help`
@@ -78,10 +76,10 @@ fn first_screen(command: &Command, is_long: bool) -> String {
         print(title, &named(names));
     }
     if is_long {
-        let groups = named(&GROUPS);
-        let members: Vec<_> = groups.iter().flat_map(|group| group.get_subcommands()).collect();
-        let members: Vec<_> = members.into_iter().filter(|member| member.get_name() != "help").collect();
-        print(OWN_NAMES, &members);
+        let members = named(&GROUPS).into_iter().flat_map(Command::get_subcommands);
+        let members: Vec<_> = members.filter(|member| member.get_name() != "help").collect();
+        let [first @ .., last] = &GROUPS;
+        print(&format!("Commands of {} and {last}, by their own names", first.join(", ")), &members);
     } else {
         text.push_str(END);
     }

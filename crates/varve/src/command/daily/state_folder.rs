@@ -262,14 +262,19 @@ impl StateFolder {
 
     /// Returns the lines of the run log, the oldest first. Lines that are no JSON are left out.
     pub fn logged(&self) -> impl Iterator<Item = Value> {
-        let files = [OLD_LOG, LOG].into_iter().filter_map(|file| File::open(self.0.join(file)).ok());
-        let lines = files.flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
+        [OLD_LOG, LOG].into_iter().flat_map(|file| self.logged_in(file))
+    }
+
+    fn logged_in(&self, file: &str) -> impl Iterator<Item = Value> + use<> {
+        let file = File::open(self.0.join(file)).ok().into_iter();
+        let lines = file.flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
         lines.filter_map(|line| serde_json::from_str(&line).ok())
     }
 
     /// Returns the newest line of the run log about a job.
     pub fn last_logged(&self, job: &str) -> Option<Value> {
-        self.logged().filter(|line| line["job"] == job).last()
+        let newest_in = |file| self.logged_in(file).filter(|line| line["job"] == job).last();
+        newest_in(LOG).or_else(|| newest_in(OLD_LOG))
     }
 
     /// Returns the place in the folder at which a volume may be mounted.
