@@ -48,4 +48,4 @@ pub use records::record_list::{RECORD_BYTES_MAX, ReadRecordsError, Records};
 pub use restoring::comparison::ReadBackDifference;
 pub use restoring::damage_list::DamageList;
 pub use restoring::new_file::{NewFile, PRIVATE, PUBLIC};
-pub use text_difference::{DifferenceLine, LineKind, as_text, text_difference};
+pub use text_difference::{DifferenceLine, LineKind, as_text, text_difference, without_line_end};

@@ -39,6 +39,12 @@ pub fn as_text(bytes: &[u8]) -> Option<&str> {
     text.chars().all(is_text).then_some(text)
 }
 
+/// Returns a line of a text without its end.
+pub fn without_line_end(line: &str) -> &str {
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    line.strip_suffix('\r').unwrap_or(line)
+}
+
 /// Returns the lines in which two texts differ, at most `bytes_max` bytes of them, with some lines
 /// around them. `show` makes a foreign line fit to be seen. The second value reports whether lines
 /// were left out at the end.

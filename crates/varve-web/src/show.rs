@@ -5,6 +5,7 @@ use std::fmt::Write;
 use jiff::tz::TimeZone;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 pub(crate) use varve_block::show_bytes as bytes;
+use varve_content::without_line_end;
 use varve_image::FileTime;
 use varve_world::Timestamp;
 
@@ -29,8 +30,7 @@ const LINE_CHARS_MAX: usize = 400;
 
 /// A line of a foreign text, without its end.
 pub(crate) fn text_line(text: &str) -> String {
-    let text = text.strip_suffix('\n').unwrap_or(text);
-    let text = text.strip_suffix('\r').unwrap_or(text);
+    let text = without_line_end(text);
     match text.char_indices().nth(LINE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", line(&text.as_bytes()[..end])),
         None => line(text.as_bytes()),

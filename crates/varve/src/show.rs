@@ -121,6 +121,13 @@ pub fn start_of(text: &str, room: usize) -> String {
     text.chars().take(room.saturating_sub(1)).chain(std::iter::once('…')).collect()
 }
 
+/// Returns the lines of a table whose cells have no line ends: the heading, and each row.
+pub fn heading_and_rows(table: &Table) -> (String, Vec<String>) {
+    let text = table.trim_fmt();
+    let mut lines = text.lines().map(str::to_owned);
+    (lines.next().unwrap_or_default(), lines.collect())
+}
+
 /// Returns the width of a terminal in characters; `None` if the output is no terminal.
 pub fn terminal_width(output: &(impl IsTerminal + AsFd)) -> Option<usize> {
     if !output.is_terminal() {

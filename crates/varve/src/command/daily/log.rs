@@ -106,11 +106,10 @@ fn print(logged: impl IntoIterator<Item = Value>) {
         };
         notes.push((tone, line["message"].as_str().map(show::plain)));
     }
-    let table = table.trim_fmt();
-    let mut lines = table.lines();
-    lines.next().into_iter().for_each(|heading| list!("{heading}"));
-    for (line, (tone, message)) in lines.zip(notes) {
-        list!("{}", tone.map_or_else(|| line.to_owned(), |tone| paint(line, tone)));
+    let (heading, rows) = show::heading_and_rows(&table);
+    list!("{heading}");
+    for (row, (tone, message)) in rows.into_iter().zip(notes) {
+        list!("{}", tone.map_or_else(|| row.clone(), |tone| paint(&row, tone)));
         for part in message.iter().flat_map(|message| message.lines()) {
             list!("  {part}");
         }

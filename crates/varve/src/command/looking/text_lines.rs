@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use varve_block::visible;
-use varve_content::{LineKind, NodeKind, Tree, as_text, text_difference};
+use varve_content::{LineKind, NodeKind, Tree, as_text, text_difference, without_line_end};
 
 use crate::colour::{Tone, paint};
 
@@ -33,9 +33,7 @@ pub fn print(old: Tree<'_>, new: Tree<'_>) -> Result<bool> {
 
 /// Returns a line of a text without its end. Tabs stay.
 fn shown(line: &str) -> String {
-    let line = line.strip_suffix('\n').unwrap_or(line);
-    let line = line.strip_suffix('\r').unwrap_or(line);
-    line.split('\t').map(visible).collect::<Vec<_>>().join("\t")
+    without_line_end(line).split('\t').map(visible).collect::<Vec<_>>().join("\t")
 }
 
 fn text_of(file: Tree<'_>) -> Result<Option<String>> {

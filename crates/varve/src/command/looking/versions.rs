@@ -172,12 +172,11 @@ fn print(invocation: &Invocation, args: &VersionsArgs, versions: &[PathVersion<'
             show::short_id(&version.last.id.to_string()).to_owned(),
         ]);
     }
-    let table = table.trim_fmt();
-    let mut lines = table.lines();
-    lines.next().into_iter().for_each(|heading| list!("{heading}"));
+    let (heading, rows) = show::heading_and_rows(&table);
+    list!("{heading}");
     let before = std::iter::once(None).chain(versions.iter().map(Some));
-    for ((line, version), before) in lines.zip(versions).zip(before) {
-        list!("{line}");
+    for ((row, version), before) in rows.iter().zip(versions).zip(before) {
+        list!("{row}");
         let states = before.filter(|_| args.diff).map(|before| (&before.state, &version.state));
         if let Some((
             PathState::There { files: old, node: one },
