@@ -123,11 +123,12 @@ fn gc_waits_for_the_minimum_time_of_objects() {
     // One of these arenas was written anew just now, and the rest of it is dead.
     sandbox.ok(["forget", "--undo-days", "0", "second"]);
     let plan = sandbox.json(["gc", "--dry-run"]).remove(0);
-    let waits = plan["left"].as_array().unwrap().iter().filter(|left| {
-        let is_large = left["dead_bytes"].as_u64().unwrap() > 20_000;
-        is_large && left["reason"].as_str().unwrap().contains("for a minimum time")
-    });
-    assert_eq!(waits.count(), 1, "{plan}");
+    let waits = |left: &&Value| left["reason"].as_str().unwrap().contains("for a minimum time");
+    let waiting = plan["left"].as_array().unwrap().iter().filter(waits);
+    // Blocks at the cuts of the content may wait, too. They are smaller.
+    let most = waiting.filter_map(|left| left["dead_bytes"].as_u64()).max();
+    assert!(most.is_some_and(|most| most > 200_000), "{plan}");
+    assert!(plan["freed_bytes"].as_u64() > Some(0), "{plan}");
     let all = sandbox.json(["gc", "--dry-run", "--ignore-prices"]).remove(0);
     assert!(all["freed_bytes"].as_u64() > plan["freed_bytes"].as_u64(), "{all}");
 }
