@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use varve_watch::{ConfigText, DailyConfig};
+use varve_daily::{ConfigText, DailyConfig};
 
 /// The files of a configuration, separated by lines of `---`.
 pub fn daily_config(bytes: &[u8]) {

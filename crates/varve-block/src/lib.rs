@@ -43,8 +43,8 @@ pub use placed::{
 };
 pub use score::{SCORE_BYTES_MAX, Score, ScoreFromSliceError};
 pub use sha1::SHA1_BYTES;
-pub use show_bytes::show_bytes;
+pub use show_bytes::{show_bytes, show_count};
 pub use store::{
     BLOCK_BYTES_MAX, Block, BlockName, BlockStore, ExpectedReads, GetError, PutError, PutHints, SyncError,
 };
-pub use visible::{misleads_terminal, visible};
+pub use visible::{misleads_terminal, visible, visible_name};

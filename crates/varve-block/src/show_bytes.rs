@@ -1,4 +1,6 @@
-//! Formats numbers of bytes.
+//! Formats numbers of bytes, and counts.
+
+use std::fmt;
 
 /// Formats a number of bytes for people: three digits and a binary unit.
 #[must_use]
@@ -16,6 +18,17 @@ pub fn show_bytes(count: u64) -> String {
         (_, value) if value < 9.995 => format!("{value:.2} {}", UNITS[unit]),
         (_, value) if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
         (_, value) => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// Formats a count: `1 block`, `2 blocks`, `2 passes`.
+#[must_use]
+pub fn show_count<N: fmt::Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
+    match what {
+        _ if number == N::from(1) => format!("1 {what}"),
+        "entry" => format!("{number} entries"),
+        _ if what.ends_with('s') => format!("{number} {what}es"),
+        _ => format!("{number} {what}s"),
     }
 }
 

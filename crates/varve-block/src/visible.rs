@@ -1,5 +1,7 @@
 //! Escapes text from outside for terminals and errors.
 
+use std::fmt::Write as _;
+
 /// Reports whether a character could mislead a terminal or its reader: it controls the terminal, or
 /// it changes the direction in which others are written, or it ends a line.
 #[must_use]
@@ -19,6 +21,27 @@ pub fn visible(text: &str) -> String {
         }
     }
     shown
+}
+
+/// Returns a foreign name, with all characters made visible that could mislead a terminal.
+/// Different names always look different: a backslash in a name is doubled.
+#[must_use]
+pub fn visible_name(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if misleads_terminal(c) || c == '\\' {
+                text.extend(c.escape_default());
+            } else {
+                text.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
 }
 
 #[cfg(test)]

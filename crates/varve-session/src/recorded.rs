@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use varve_store::RebuildProgress;
-use varve_world::Timestamp;
 use zeroize::Zeroizing;
 
 use crate::notice::Notice;
@@ -39,7 +38,6 @@ impl Recorded {
             cache: Some(store.with_extension("cache")),
             cache_bytes: 1 << 20,
             roots: None,
-            show_moment: |moment: Timestamp| format!("{} ns", moment.0),
         };
         CommandSession::new(settings, Arc::clone(self) as _)
     }

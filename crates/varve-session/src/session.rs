@@ -10,10 +10,11 @@ use varve_block::BlockStore;
 use varve_remote::{ObjectLock, Pace, Target, VentiStore};
 use varve_store::{Encryption, Keyring, Secret, Store, StoreAccess, WithheldError, remove_stale_leases};
 use varve_venti::Address;
-use varve_world::{Clock, RealClock, Storage, Timestamp, World};
+use varve_world::{Clock, RealClock, Storage, World};
 
 use crate::failure::{UsageError, WrongKey};
 use crate::host::host_name;
+use crate::moment;
 use crate::notice::Notice;
 use crate::replica_home::{self, History, ReplicaHome, ReplicaReads, Replicas};
 use crate::roots_file::RootsFile;
@@ -39,8 +40,6 @@ pub struct SessionSettings {
     pub cache_bytes: u64,
     /// The file with the catalog roots of a Venti server, instead of the user's.
     pub roots: Option<PathBuf>,
-    /// Formats the time that this process shows to other writers.
-    pub show_moment: fn(Timestamp) -> String,
 }
 
 /// The store of a command, and everything that is needed to open it. A clone shares the typed
@@ -52,7 +51,6 @@ pub struct CommandSession {
     replicas: Replicas,
     wait: Duration,
     roots: Option<PathBuf>,
-    show_moment: fn(Timestamp) -> String,
     frontend: Arc<dyn UserInterface>,
 }
 
@@ -60,11 +58,10 @@ impl CommandSession {
     /// Creates the session of a command. Nothing is opened yet.
     #[must_use]
     pub fn new(settings: SessionSettings, frontend: Arc<dyn UserInterface>) -> Self {
-        let SessionSettings { store, key, wait, replica_reads, cache, cache_bytes, roots, show_moment } =
-            settings;
+        let SessionSettings { store, key, wait, replica_reads, cache, cache_bytes, roots } = settings;
         let keys = SecretFinder::new(key, Arc::clone(&frontend));
         let replicas = Replicas::new(replica_reads, cache, cache_bytes, Arc::clone(&frontend));
-        Self { store, keys, replicas, wait, roots, show_moment, frontend }
+        Self { store, keys, replicas, wait, roots, frontend }
     }
 
     /// Returns the same session without any waiting for other writers.
@@ -164,7 +161,7 @@ impl CommandSession {
     /// Returns the text that describes this process to other writers while it holds a store.
     #[must_use]
     pub fn holder(&self) -> String {
-        let now = (self.show_moment)(RealClock.now());
+        let now = moment::show(RealClock.now());
         format!("process {} on {}, since {now}", std::process::id(), host_name())
     }
 }

@@ -18,6 +18,7 @@ mod in_order;
 mod locked_file;
 mod memory;
 mod page_buffer;
+mod program_group;
 mod random;
 mod real;
 mod storage;
@@ -35,6 +36,7 @@ pub use in_order::{Claims, Turn, work_in_order};
 pub use locked_file::LockedFile;
 pub use memory::MemoryStorage;
 pub use page_buffer::{PAGE_BYTES, PageBuffer};
+pub use program_group::{PROGRAM_GRACE, ProgramGroup, signal_program_groups};
 pub use random::{Random, RealRandom, SeededRandom};
 pub use real::RealStorage;
 pub use storage::{

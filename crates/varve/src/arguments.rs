@@ -26,6 +26,7 @@ mod global;
 mod groups;
 mod moving;
 mod optimize;
+mod ordered_job;
 mod plan;
 mod planning;
 mod publish;
@@ -62,6 +63,7 @@ pub use moving::{
     ImportTarArgs, ImportZipArgs, ImportedArgs,
 };
 pub use optimize::OptimizeArgs;
+pub use ordered_job::JobArgs;
 pub use plan::PlanArgs;
 pub use planning::{PlanningArguments, PlanningCommand};
 pub use publish::{LayoutChoice, MachineChoice, ProfileChoice, ProfileCommand, PublishArgs};
@@ -227,6 +229,9 @@ pub enum Command {
     /// Do what is due: snapshots, replicas, verification, retention
     #[command(after_help = daily::RUN_HELP)]
     Run(RunArgs),
+    /// Do a job of `varve run`, which starts this
+    #[command(hide = true)]
+    Job(JobArgs),
     /// Judge the promises of the configuration
     #[command(after_help = daily::STATUS_HELP)]
     Status(StatusArgs),

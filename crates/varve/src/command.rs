@@ -67,6 +67,8 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Setup(args) => daily::setup::run(invocation, args),
         Command::Run(args) => daily::run::run(invocation, args),
         Command::Status(args) => daily::status::run(invocation, args),
+        // The order has become the command that it is for.
+        Command::Job(_) => Ok(CommandOutcome::NothingDone),
         Command::Mark(command) | Command::MarkByName(command) => run_mark(invocation, command),
         Command::Store(command) | Command::StoreByName(command) => run_store(invocation, command),
         Command::Disk(command) | Command::DiskByName(command) => run_disk(invocation, command),

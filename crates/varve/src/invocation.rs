@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use varve_session::{CommandSession, KeyOptions, ReplicaReads, SessionSettings};
+use varve_session::{CommandSession, KeyOptions, ReplicaReads, SessionSettings, UserInterface};
 
 use crate::arguments::GlobalArgs;
-use crate::moment;
 use crate::terminal::Terminal;
 
 /// The input of every command beside its own arguments.
@@ -25,6 +24,11 @@ pub struct Invocation {
 }
 
 impl Invocation {
+    /// Returns the user, for the stores of a configuration.
+    pub fn frontend(&self) -> Arc<dyn UserInterface> {
+        Arc::new(Terminal { quiet: self.quiet, asks: self.asks })
+    }
+
     /// Creates the invocation for these arguments. `store` is the store, or the reason why none is
     /// known.
     pub fn new(
@@ -41,7 +45,6 @@ impl Invocation {
             cache: arguments.cache.clone(),
             cache_bytes: arguments.cache_size,
             roots: arguments.roots.clone(),
-            show_moment: moment::show,
         };
         let session =
             CommandSession::new(settings, Arc::new(Terminal { quiet: arguments.quiet, asks: true }));

@@ -19,15 +19,11 @@ mod exit_status;
 mod guard;
 mod hint;
 mod invocation;
-mod job_process;
 mod logging;
-mod metrics_text;
 mod moment;
 mod open_files;
 mod outcome;
-mod program_group;
 mod progress_bar;
-mod secret_variables;
 mod show;
 mod signals;
 mod terminal;
@@ -46,7 +42,14 @@ pub fn run_archive() -> ExitCode {
         let needs = arguments.command.needs();
         run_command(&arguments.global, needs, |invocation| command::run(invocation, &arguments.command))
     };
-    Arguments::read().map_or_else(|error| print_help(&error), run)
+    match Arguments::read().map(Arguments::carried_out) {
+        Ok(Ok(arguments)) => run(arguments),
+        Ok(Err(error)) => {
+            complaint::print(&error);
+            ExitCode::from(exit_status::FAILED)
+        }
+        Err(error) => print_help(&error),
+    }
 }
 
 /// Runs the program `varve-plan` with the arguments of this process.
@@ -80,7 +83,7 @@ fn run_command(
     logging::start(global);
     guard::guard_memory();
     open_files::allow_all();
-    job_process::begin();
+    varve_daily::end_with_run(exit_status::INTERRUPTED);
     let (store, key) = command::named_store(global, needs);
     let invocation = Invocation::new(global, needs.replica_reads, store, key);
     let outcome = run(&invocation);

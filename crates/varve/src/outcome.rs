@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use varve_daily::JobOutcome;
+
 use crate::exit_status;
 
 /// The variants are in order from best to worst.
@@ -40,6 +42,17 @@ impl CommandOutcome {
         if exit_status::is_damage(error) { Self::Damage } else { Self::Gaps }
     }
 
+    /// Returns the outcome of a run whose worst job ended so.
+    pub fn of_job(outcome: JobOutcome) -> Self {
+        match outcome {
+            JobOutcome::Done => Self::Done,
+            JobOutcome::Gaps => Self::Gaps,
+            JobOutcome::Locked => Self::Locked,
+            JobOutcome::Failed => Self::Failed,
+            JobOutcome::Damage => Self::Damage,
+        }
+    }
+
     /// Returns the exit status.
     pub fn status(self) -> u8 {
         match self {
@@ -51,6 +64,18 @@ impl CommandOutcome {
             Self::Failed => exit_status::FAILED,
             Self::Damage => exit_status::DAMAGE,
             Self::PluginAnswer(state) => state as u8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_understands_the_status_of_each_of_its_jobs() {
+        for (outcome, status) in JobOutcome::STATUSES {
+            assert_eq!(CommandOutcome::of_job(outcome).status(), status);
         }
     }
 }

@@ -1,28 +1,18 @@
 //! Formats sizes, names and tables for output.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
-pub use varve_block::show_bytes as bytes;
-use varve_block::{misleads_terminal, to_hex, visible};
+pub use varve_block::{show_bytes as bytes, show_count as count, visible_name as name};
+use varve_block::{to_hex, visible};
 use varve_content::{Node, NodeKind};
-use varve_watch::show_time_span;
+use varve_daily::show_time_span;
 
 use crate::moment;
-
-/// Formats a count: `1 block`, `2 blocks`, `2 passes`.
-pub fn count<N: fmt::Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
-    match what {
-        _ if number == N::from(1) => format!("1 {what}"),
-        "entry" => format!("{number} entries"),
-        _ if what.ends_with('s') => format!("{number} {what}es"),
-        _ => format!("{number} {what}s"),
-    }
-}
 
 /// Formats a time span for people, with tenths of a second below a minute.
 pub fn duration(nanoseconds: u64) -> String {
@@ -66,26 +56,6 @@ pub fn plain(text: &str) -> String {
 
 /// The beginning of an error number in messages of Rust's library.
 const ERROR_NUMBER: &str = " (os error ";
-
-/// Returns a foreign name, with all characters made visible that could mislead a terminal.
-/// Different names always look different: a backslash in a name is doubled.
-pub fn name(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if misleads_terminal(c) || c == '\\' {
-                text.extend(c.escape_default());
-            } else {
-                text.push(c);
-            }
-        }
-        for byte in chunk.invalid() {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "\\x{byte:02x}");
-        }
-    }
-    text
-}
 
 /// Returns the first digits of the id of a snapshot, which are enough for people.
 pub fn short_id(id: &str) -> &str {

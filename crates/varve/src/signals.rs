@@ -5,23 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use varve_content::Progress;
-
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use varve_content::Progress;
+use varve_daily::is_job_process;
+use varve_world::signal_program_groups;
 
 use crate::exit_status::INTERRUPTED;
-use crate::job_process;
 
 /// Signals concern the whole process, so this is a static.
 static WAS_SIGNALLED: AtomicBool = AtomicBool::new(false);
 /// The operations that the first signal cancels. `None` until signals are caught; before that, a
 /// signal ends the program.
 static CANCELLED: Mutex<Option<Vec<Arc<Progress>>>> = Mutex::new(None);
-/// The process groups of running programs, which a second signal ends by force.
-static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// The times that a job has to take notice of a first and of a second signal.
 const JOB_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
@@ -60,7 +58,7 @@ pub fn watch() -> io::Result<()> {
         for _ in signals.forever() {
             let cancelled = CANCELLED.lock();
             if WAS_SIGNALLED.swap(true, Ordering::Relaxed) {
-                end_groups();
+                end_programs();
                 std::process::exit(i32::from(INTERRUPTED));
             }
             cancelled.iter().flatten().for_each(|progress| progress.cancel());
@@ -69,33 +67,19 @@ pub fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// Ends all groups by force. A job of a run first gets two signals, so that it ends its own groups.
+/// Ends the programs that this one has started, by force. A job of a run first gets two signals, so
+/// that it ends its own programs.
 #[expect(clippy::disallowed_methods, reason = "programs end in real time")]
-fn end_groups() {
-    let groups = GROUPS.lock();
-    let signal_all = |signal| {
-        for group in groups.iter() {
-            // It may have ended by itself.
-            let _ = kill_process_group(*group, signal);
-        }
-    };
-    if !job_process::is_job() && !groups.is_empty() {
+fn end_programs() {
+    if !is_job_process() {
         for pause in JOB_PAUSES {
-            signal_all(Signal::TERM);
+            if !signal_program_groups(Signal::TERM) {
+                return;
+            }
             std::thread::sleep(pause);
         }
     }
-    signal_all(Signal::KILL);
-}
-
-/// Adds a process group that ends with this program when a second signal comes.
-pub fn add_group(group: Pid) {
-    GROUPS.lock().push(group);
-}
-
-/// Removes a process group. It must not have been waited for: then another one may have its id.
-pub fn remove_group(group: Pid) {
-    GROUPS.lock().retain(|one| *one != group);
+    signal_program_groups(Signal::KILL);
 }
 
 /// Reports whether a signal to end was caught.

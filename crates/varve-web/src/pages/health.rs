@@ -2,7 +2,7 @@
 
 use askama::Template;
 use varve_daily::Drill;
-use varve_watch::{PromiseKind, PromiseState};
+use varve_daily::{PromiseKind, PromiseState};
 use varve_world::Timestamp;
 
 use super::page::{Frame, PageError, PageHtml};

@@ -3,7 +3,7 @@
 use askama::Template;
 use jiff::civil::Date;
 use varve_archive::Snapshot;
-use varve_watch::{JudgedPromise, PromiseKind, PromiseState, show_time_span};
+use varve_daily::{JudgedPromise, PromiseKind, PromiseState, show_time_span};
 
 use super::page::{Frame, PageError, PageHtml};
 use super::snapshot_place::{address_in, source_address};

@@ -67,7 +67,7 @@ impl Command {
             Self::Setup(_) | Self::Run(_) => {
                 CommandNeeds { when_full: Some(STORE_FULL), ..CommandNeeds::STORELESS }
             }
-            Self::Status(_) => CommandNeeds::STORELESS,
+            Self::Status(_) | Self::Job(_) => CommandNeeds::STORELESS,
             Self::Daily(command) | Self::DailyByName(command) => command.needs(),
             Self::Store(command) | Self::StoreByName(command) => command.needs(),
             Self::Disk(command) | Self::DiskByName(command) => command.needs(),

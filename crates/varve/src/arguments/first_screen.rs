@@ -93,6 +93,12 @@ mod tests {
     const LINES_MAX: usize = 40;
     const COLUMNS_MAX: usize = 80;
 
+    /// Returns the commands that a user types.
+    fn shown(command: &Command) -> Vec<&str> {
+        let typed = command.get_subcommands().filter(|one| !one.is_hide_set());
+        typed.map(Command::get_name).filter(|name| *name != "help").collect()
+    }
+
     #[test]
     fn the_first_screen_fits_a_terminal() {
         let screen = Arguments::command_with_first_screen().term_width(COLUMNS_MAX).render_help().to_string();
@@ -100,7 +106,7 @@ mod tests {
         assert!(screen.lines().count() <= LINES_MAX, "{screen}");
         assert!(screen.lines().all(|line| line.chars().count() <= COLUMNS_MAX), "{screen}");
         let command = Arguments::whole_command();
-        for name in command.get_subcommands().map(Command::get_name).filter(|name| *name != "help") {
+        for name in shown(&command) {
             let mut words = screen.split(|letter: char| !letter.is_alphanumeric() && letter != '-');
             assert!(words.any(|word| word == name), "{name} is missing: {screen}");
         }
@@ -117,8 +123,7 @@ mod tests {
         });
         let mut placed: Vec<_> = under_headings.into_iter().chain(in_groups).collect();
         placed.sort_unstable();
-        let names = command.get_subcommands().map(Command::get_name).filter(|name| *name != "help");
-        let mut names: Vec<_> = names.collect();
+        let mut names = shown(&command);
         names.sort_unstable();
         assert_eq!(placed, names);
     }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use varve_daily::UploadRates;
 use varve_edition::{PublishedBlockBytes, StoredCompression};
-use varve_watch::UploadRates;
 
 use super::snapshot_filter::SnapshotFilterArgs;
 use super::value::{parse_age, parse_size};

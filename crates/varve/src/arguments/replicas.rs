@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use varve_watch::UploadRates;
+use varve_daily::UploadRates;
 
 use super::value::{parse_age, parse_size};
 

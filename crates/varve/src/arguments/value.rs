@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use varve_archive::Hold;
 use varve_content::folder::wrong_in_pattern;
+use varve_daily::{ParseTimeSpanError, parse_time_span};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
 use varve_store::{DiskIndexConfig, StoreConfig};
-use varve_watch::{ParseTimeSpanError, parse_time_span};
 use varve_world::Timestamp;
 
 use super::Parity;

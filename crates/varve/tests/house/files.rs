@@ -28,7 +28,7 @@ const CREATED_IN_PLACE: [(&str, &str); 19] = [
     ("varve-session/src/known_servers.rs", "lines are appended"),
     ("varve-session/src/roots_file.rs", "lines are appended"),
     ("varve-world/src/real.rs", "files of stores, which have their own order of writes"),
-    ("varve/src/command/daily/state_folder.rs", "a lock, and a log"),
+    ("varve-daily/src/state/state_folder.rs", "a lock, and a log"),
     ("varve/src/command/planning/input_file.rs", "a device or a pipe"),
     ("varve/src/command/restoring/drill.rs", "scratch files"),
     ("varve/src/command/serving/attach/access_file.rs", "a log"),

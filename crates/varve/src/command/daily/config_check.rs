@@ -1,22 +1,17 @@
 //! `varve config check`: says in sentences what a configuration means.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::Result;
 use jiff::tz::TimeZone;
 use serde_json::json;
-use varve_daily::StoreFacts;
+use varve_daily::{
+    ConfiguredSource, DailyJob, FreezeKind, JobKind, LoadedConfig, SourceWhat, StoreFacts, distrusted_files,
+    jobs, look_around, unfulfillable, would_forget,
+};
 use varve_session::target;
-use varve_watch::{ConfiguredSource, DailyConfig, FreezeKind, ReplicaTrigger, SourceWhat, show_time_span};
 use varve_world::{Clock, RealClock, Timestamp};
 
-use super::config_file::LoadedConfig;
-use super::distrusted_files::distrusted_files;
-use super::jobs::{DailyJob, JobKind, jobs};
-use super::retention;
-use super::sentences::title;
-use super::world_check;
 use crate::arguments::{ConfigCheckArgs, ConfigCommand};
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -28,11 +23,11 @@ pub fn run(invocation: &Invocation, command: &ConfigCommand) -> Result<CommandOu
 }
 
 fn check(invocation: &Invocation, args: &ConfigCheckArgs) -> Result<CommandOutcome> {
-    let loaded = LoadedConfig::load(args.file.as_deref().or(args.named.config.as_deref()))?;
-    retention::check_rules(&loaded)?;
+    let loaded =
+        LoadedConfig::load(args.file.as_deref().or(args.named.config.as_deref()), invocation.frontend())?;
     let now = RealClock.now();
     let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
-    let world = world_check::look(invocation, &loaded);
+    let world = look_around(&loaded);
     let distrusted = distrusted_files(&loaded.config);
     let warnings = [unfulfillable(&loaded.config), distrusted, world.warnings].concat();
     let all = jobs(&loaded);
@@ -85,8 +80,8 @@ fn forgets_today(
 ) -> BTreeMap<String, (usize, usize)> {
     let counts = |job: &DailyJob<'_>| {
         let source = job.source.filter(|source| !source.keep.is_empty() && job.kind == JobKind::Snapshot)?;
-        let counts = retention::would_forget(loaded, job.subject, source, facts.get(job.store_name)?, now);
-        Some((job.id(), counts.ok()?))
+        let counts = would_forget(loaded, job.subject, source, facts.get(job.store_name)?, now);
+        Some((job.id(), counts))
     };
     jobs(loaded).iter().filter_map(counts).collect()
 }
@@ -119,7 +114,7 @@ fn sentence(job: &DailyJob<'_>) -> String {
                 target::shown(&replica.at)
             )
         }
-        _ => title(job),
+        _ => job.title(),
     };
     let freeze = job.source.filter(|_| job.kind == JobKind::Snapshot).and_then(|source| source.freeze);
     let what = match freeze {
@@ -153,80 +148,7 @@ fn keep_sentence(source: &ConfiguredSource) -> String {
     let rules: Vec<_> = source
         .keep
         .iter()
-        .map(|(rule, value)| format!("{value} {}", rule.trim_start_matches("keep-")))
+        .map(|rule| format!("{} {}", rule.value(), rule.key().trim_start_matches("keep_")))
         .collect();
     format!("; kept are {}", rules.join(", "))
-}
-
-/// Lists the promises that the configuration cannot keep, and the rules that nothing applies.
-fn unfulfillable(config: &DailyConfig) -> Vec<String> {
-    let mut found = Vec::new();
-    let limits = &config.promises;
-    for (name, source) in &config.sources {
-        let limit = source.snapshot_within.or(limits.snapshot_within);
-        let longest = source.every.longest() + source.spread;
-        if let Some(limit) = limit.filter(|limit| *limit < longest) {
-            found.push(format!(
-                "snapshot-within {} cannot hold for {name}: it runs {}; give it a snapshot-within of its own",
-                show_time_span(limit),
-                source.every
-            ));
-        }
-        if !source.keep.is_empty() && config.care.reclaim.is_none() {
-            found.push(format!("nothing applies the rules of keep to {name}: [care] has no reclaim"));
-        }
-        if limit.is_none() {
-            found.push(format!(
-                "nothing would notice that {name} is not archived: there is no snapshot-within"
-            ));
-        }
-    }
-    if let Some(limit) = limits.replica_within {
-        if config.replicas.is_empty() {
-            found.push("replica-within is about nothing: there is no [replica.NAME]".to_owned());
-        }
-        for (name, replica) in &config.replicas {
-            if let ReplicaTrigger::Every(every) = &replica.trigger
-                && every.longest() + replica.spread > limit
-            {
-                let limit = show_time_span(limit);
-                found.push(format!("replica-within {limit} cannot hold for {name}: it is copied {every}"));
-            }
-        }
-    }
-    match (&config.care.verify, limits.verified_within) {
-        (None, Some(_)) => {
-            found.push(
-                "verified-within cannot hold: [care] has no verify, so nothing reads the data".to_owned(),
-            );
-        }
-        (Some(verify), Some(limit)) => {
-            let whole = full_reading(verify.share.as_deref(), verify.every.longest());
-            if whole > limit {
-                let (whole, limit) = (show_time_span(whole), show_time_span(limit));
-                found.push(format!("verified-within {limit} cannot hold: a full reading takes {whole}"));
-            }
-        }
-        _ => {}
-    }
-    match (&config.care.drill, limits.drill_within) {
-        (None, Some(_)) => {
-            found.push("drill-within cannot hold: [care] has no drill, so nothing is restored".to_owned());
-        }
-        (Some(drill), Some(limit)) if drill.every.longest() + config.care.spread > limit => {
-            let limit = show_time_span(limit);
-            found.push(format!("drill-within {limit} cannot hold: files are restored {}", drill.every));
-        }
-        _ => {}
-    }
-    if limits.reclaimed_within.is_some() && config.care.reclaim.is_none() {
-        found.push("reclaimed-within cannot hold: [care] has no reclaim, so nothing is freed".to_owned());
-    }
-    found
-}
-
-/// Returns the time in which all data is read, a share each time.
-fn full_reading(share: Option<&str>, every: Duration) -> Duration {
-    let percent = share.and_then(|share| share.trim_end_matches('%').parse::<f64>().ok()).unwrap_or(100.0);
-    every.mul_f64((100.0 / percent).ceil().clamp(1.0, 1e6))
 }

@@ -1,12 +1,14 @@
 //! Finds the store of a command: that of the command line, or one of the configuration.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use varve_block::with_causes;
+use varve_daily::usual_store;
 use varve_session::KeyOptions;
 
-use super::config_file::usual_store;
 use crate::arguments::{CommandNeeds, GlobalArgs};
+use crate::terminal::Terminal;
 
 /// Returns the store that the command line names, or a store of the configuration, and the key. A
 /// key of the command line goes before that of the configuration.
@@ -21,7 +23,7 @@ pub fn named_store(arguments: &GlobalArgs, needs: CommandNeeds) -> (Result<PathB
         if !needs.configured_store {
             return Err(None);
         }
-        match usual_store(name) {
+        match usual_store(name, Arc::new(Terminal { quiet: arguments.quiet, asks: true })) {
             Ok((store, key)) if given == KeyOptions::default() => Ok((Ok(store), key)),
             Ok((store, _)) => Ok((Ok(store), given.clone())),
             Err(reason) => Err(Some(with_causes(reason.as_ref()))),

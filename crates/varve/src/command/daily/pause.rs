@@ -1,17 +1,16 @@
 //! `varve pause`
 
 use anyhow::Result;
+use varve_daily::{LoadedConfig, StateFolder};
 use varve_world::{Clock, RealClock, Timestamp};
 
-use super::config_file::LoadedConfig;
-use super::state_folder::StateFolder;
 use crate::arguments::PauseArgs;
 use crate::invocation::Invocation;
 use crate::moment;
 use crate::outcome::CommandOutcome;
 
 pub fn run(invocation: &Invocation, args: &PauseArgs) -> Result<CommandOutcome> {
-    let loaded = LoadedConfig::load(args.file.config.as_deref())?;
+    let loaded = LoadedConfig::load(args.file.config.as_deref(), invocation.frontend())?;
     let state = StateFolder::open(&loaded.state)?;
     let now = RealClock.now();
     let until = args.time.map(|time| {

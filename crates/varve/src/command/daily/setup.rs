@@ -7,21 +7,21 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 use varve_block::to_hex;
 use varve_content::{NewFile, PRIVATE};
-use varve_session::{Hinted, UsageError};
+use varve_daily::{ConfigText, DailyConfig, id_at, own_file, session_at};
+use varve_session::{Hinted, KeyOptions, UsageError};
 use varve_store::{Permission, Role};
-use varve_watch::{ConfigText, DailyConfig};
 use varve_world::{Random, RealRandom};
 
-use super::config_file;
-use super::store_identity;
 use crate::arguments::SetupArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
+use crate::terminal::Terminal;
 
 /// A key file has as many random bytes.
 const KEY_BYTES: usize = 32;
@@ -63,7 +63,7 @@ enum SetupStore {
 pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> {
     let file = match &args.file.config {
         Some(file) => std::path::absolute(file)?,
-        None => config_file::own_file()?,
+        None => own_file()?,
     };
     if file.exists() {
         let error = anyhow::anyhow!("{} exists already", file.display());
@@ -98,7 +98,7 @@ pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> 
     // If something fails from here on, the same command may be run again: nothing refers to the key
     // yet.
     program(&["--quiet", "init"]).inspect_err(|_| drop(fs::remove_file(&key)))?;
-    let id = store_identity::id_at(&answers.store);
+    let id = id_at(&answers.store);
     write_new(&file, config_text(&answers, &store, &machine, id.as_deref()).as_bytes())?;
     if !invocation.quiet {
         say!("{} is written, and the store {} is made", file.display(), answers.store);
@@ -125,7 +125,9 @@ impl SetupStore {
             }
             return Ok(Self::New);
         }
-        let session = config_file::session_at(invocation, &answers.store, key_file.as_deref());
+        let key = KeyOptions { key_file: key_file.clone(), ..KeyOptions::default() };
+        let frontend = Terminal { quiet: invocation.quiet, asks: false };
+        let session = session_at(&answers.store, key, Arc::new(frontend));
         let opened =
             session.check().with_context(|| format!("{} is a store, and was not joined", answers.store));
         match opened {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use varve_watch::{JudgedPromise, PromiseState};
+use varve_daily::{JudgedPromise, PromiseState};
 
 use crate::outcome::PluginState;
 use crate::show;
@@ -76,7 +76,7 @@ fn figure(promise: &JudgedPromise) -> Option<String> {
 mod tests {
     use std::time::Duration;
 
-    use varve_watch::PromiseKind;
+    use varve_daily::PromiseKind;
 
     use super::*;
 

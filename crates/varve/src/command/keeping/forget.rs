@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use varve_archive::retention::{Dated, MeetingKeys, RetentionPolicy, Verdict, judge, meeting_keys};
 use varve_archive::{
-    Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId, SpaceNeeds, TimeLeap,
-    TrashedSnapshot, WorkDays,
+    Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId, SpaceNeeds, TrashedSnapshot, WorkDays,
 };
+use varve_daily::{clock_behind_text, clock_leap_text};
 use varve_session::UsageError;
 use varve_world::Timestamp;
 
@@ -207,14 +207,9 @@ pub(super) fn by_policy(
 /// is right.
 fn require_clock_not_behind(archive: &Archive, now: Timestamp) -> Result<()> {
     if WorkDays::of(archive.catalog()).are_mostly_after(now) {
-        bail!(UsageError(format!("{}: set it, or confirm with --trust-clock", behind_text(now))));
+        bail!(UsageError(format!("{}: set it, or confirm with --trust-clock", clock_behind_text(now))));
     }
     Ok(())
-}
-
-/// Says that the clock is behind.
-pub(in crate::command) fn behind_text(now: Timestamp) -> String {
-    format!("the clock shows {}, and most snapshots are later", moment::show(now))
 }
 
 /// Refuses to judge if the snapshots do not bear out the time of the clock.
@@ -230,19 +225,10 @@ fn require_known_time(archive: &Archive, policy: &RetentionPolicy, now: Timestam
     }
     let nights = WorkDays::of(archive.catalog());
     let leap = nights.leap(now).filter(|_| policy.has_spans());
-    if let Some(reason) = leap.map(leap_text) {
+    if let Some(reason) = leap.map(clock_leap_text) {
         bail!(UsageError(format!("{reason}: confirm with --trust-clock")));
     }
     Ok(())
-}
-
-/// Says that the clock may have been set forward.
-pub(in crate::command) fn leap_text(leap: TimeLeap) -> String {
-    format!(
-        "no snapshot was taken between {} and {}, or the clock is wrong: rules with a time span wait for seven nights of work after that",
-        moment::show(leap.from),
-        moment::show(leap.to)
-    )
 }
 
 fn dated(snapshot: &Snapshot) -> Dated {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
+use varve_daily::UploadRates;
 use varve_remote::Pace;
-use varve_watch::UploadRates;
 use varve_world::{Clock, RealClock};
 
 /// Returns the pace of uploads for the option `--limit-rate`.

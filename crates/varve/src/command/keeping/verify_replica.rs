@@ -13,9 +13,9 @@ use varve_replica::{
     AuditFinding, AuditReport, ClumpShare, ReplicaToAudit, ReplicateError, ReplicateOptions, ReplicationPlan,
     ReplicationSource, audit,
 };
-use varve_session::{History, NamedBy, target};
+use varve_session::{History, NamedBy, lock_has_ended, lock_sentence, target};
 use varve_store::{Store, StoreAccess};
-use varve_world::{Clock, RealClock, World};
+use varve_world::World;
 
 use super::transfer_progress::TransferProgress;
 use super::verify_store::{harm_as_json, print_harm};
@@ -24,7 +24,7 @@ use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
 use crate::signals::cancellable_progress;
-use crate::{moment, say, show};
+use crate::{say, show};
 
 /// The protection of the replica by its target, as far as the target tells.
 struct TargetProtection {
@@ -232,26 +232,10 @@ fn print_protection(invocation: &Invocation, protection: &TargetProtection) {
         warning!("{hidden}");
     }
     match &protection.lock {
-        Some(lock) if has_ended(lock) => warning!("{}", lock_sentence(lock)),
+        Some(lock) if lock_has_ended(lock) => warning!("{}", lock_sentence(lock)),
         Some(lock) if !invocation.quiet => say!("{}", lock_sentence(lock)),
         _ => {}
     }
-}
-
-/// Says how long the target protects the first object of a replica.
-pub fn lock_sentence(lock: &ObjectLock) -> String {
-    match lock {
-        ObjectLock::Until(day) if has_ended(lock) => format!(
-            "object lock protected its first object until {day}, and no longer does: nothing renews a lock"
-        ),
-        ObjectLock::Until(day) => format!("object lock protects its first object until {day}"),
-        ObjectLock::LegalHold => "its first object is under a legal hold".to_owned(),
-    }
-}
-
-fn has_ended(lock: &ObjectLock) -> bool {
-    let today = moment::rfc3339(RealClock.now());
-    matches!(lock, ObjectLock::Until(day) if day.as_str() < today.get(..10).unwrap_or_default())
 }
 
 fn print_json(

@@ -82,7 +82,7 @@ pub fn run(invocation: &Invocation, args: &DrillArgs) -> Result<CommandOutcome> 
         failure,
     };
     record(invocation, &drill)?;
-    print(invocation, &drill, snapshot, varve_watch::age(begun, ended).as_secs_f64());
+    print(invocation, &drill, snapshot, varve_daily::age(begun, ended).as_secs_f64());
     Ok(match (&drill.failure, counts.is_damaged) {
         (None, _) => CommandOutcome::Done,
         (Some(_), true) => CommandOutcome::Damage,
@@ -133,7 +133,7 @@ fn boot(invocation: &Invocation, args: &DrillArgs, snapshot: &Snapshot) -> Resul
     let outcome = serving::boot::run(invocation, &BootArgs::to_check(snapshot.id.to_string(), args.timeout))?;
     match outcome {
         CommandOutcome::Done => Ok(begun.elapsed().as_secs_f64()),
-        _ => bail!("its machine did not start within {}", varve_watch::show_time_span(args.timeout)),
+        _ => bail!("its machine did not start within {}", varve_daily::show_time_span(args.timeout)),
     }
 }
 

@@ -13,11 +13,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::process::Signal;
 use varve_content::Progress;
-use varve_session::UsageError;
+use varve_daily::is_job_process;
+use varve_session::{UsageError, keep_secrets_from};
+use varve_world::{PROGRAM_GRACE, ProgramGroup};
 
 use crate::arguments::TakeSnapshotArgs;
-use crate::program_group::{GRACE, ProgramGroup};
-use crate::{job_process, secret_variables, show};
+use crate::show;
 
 /// The time between two looks at the program, and whether its output is still needed.
 const LOOK: Duration = Duration::from_millis(100);
@@ -112,11 +113,11 @@ impl ProgramOutput {
     fn start(program: &Path, args: &[PathBuf], progress: &Arc<Progress>) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(args).stdout(Stdio::piped());
-        if job_process::is_job() {
+        if is_job_process() {
             // The input of a job is the lock of its run.
             command.stdin(Stdio::null());
         }
-        secret_variables::keep_from(&mut command);
+        keep_secrets_from(&mut command);
         let started = ProgramGroup::spawn_with_terminal(&mut command);
         let mut group = started.with_context(|| format!("cannot start {}", program.display()))?;
         let output = group.child().stdout.take().context("the program was started without an output")?;
@@ -200,7 +201,7 @@ impl ProgramOutput {
         self.is_over = true;
         self.group.signal(Signal::TERM);
         let asked = Instant::now();
-        while !self.group.has_ended() && asked.elapsed() < GRACE {
+        while !self.group.has_ended() && asked.elapsed() < PROGRAM_GRACE {
             std::thread::sleep(LOOK);
         }
         self.group.signal(Signal::KILL);

@@ -8,8 +8,8 @@ use varve_attach::{AttachFigures, BlockSupply};
 
 use super::newer_edition::EditionSerials;
 use crate::invocation::Invocation;
-use crate::metrics_text::MetricsText;
 use crate::{say, show};
+use varve_daily::MetricsText;
 
 /// Returns the page with the current values.
 pub(super) fn page(source: &Weak<BlockSupply>, serials: &EditionSerials) -> String {

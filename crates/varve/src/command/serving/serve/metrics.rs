@@ -6,7 +6,7 @@ use varve_proxy::WatchedProxies;
 use varve_serve::venti::VentiServer;
 use varve_store::Store;
 
-use crate::metrics_text::MetricsText;
+use varve_daily::MetricsText;
 
 /// Returns the page with the current values.
 pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {

@@ -8,13 +8,12 @@ use anyhow::Result;
 use varve_archive::{Archive, Catalog, SpaceNeeds};
 use varve_block::with_causes;
 use varve_content::Progress;
-use varve_daily::{DrillRecord, StatusReport};
+use varve_daily::{DrillRecord, LoadedConfig, StatusReport, free_bytes, judge_named};
 use varve_log::ArenaId;
 use varve_store::{Hint, Store};
 use varve_upkeep::Checker;
 use varve_web::{ArchiveState, ArenaHealth, LogState};
 
-use crate::command::daily::status::{free_bytes, judge_named, use_named_zone};
 use crate::invocation::Invocation;
 
 /// The memory for counting who needs which bytes.
@@ -33,7 +32,9 @@ pub(super) struct ServedState {
 impl ServedState {
     pub(super) fn new(invocation: &Invocation, store: &Arc<Store>, config: Option<PathBuf>) -> Self {
         let invocation = Invocation { asks: false, ..invocation.clone() };
-        use_named_zone(config.as_deref());
+        // The zone of the configuration is that of the page. One with faults is reported when its
+        // promises are judged.
+        drop(LoadedConfig::load(config.as_deref(), invocation.frontend()));
         Self { invocation, store: Arc::clone(store), config }
     }
 
@@ -71,7 +72,8 @@ impl ServedState {
 
 impl ArchiveState for ServedState {
     fn status(&self) -> Result<Option<StatusReport>, String> {
-        judge_named(&self.invocation, self.config.as_deref()).map_err(|error| with_causes(error.as_ref()))
+        judge_named(self.config.as_deref(), self.invocation.frontend())
+            .map_err(|error| with_causes(error.as_ref()))
     }
 
     fn log(&self) -> Result<LogState, String> {

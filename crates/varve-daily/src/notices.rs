@@ -1,0 +1,16 @@
+//! Notices about promises: by mail, by ntfy, Gotify and web hooks, and as a heartbeat.
+//!
+//! [`send`] returns within [`PATIENCE`], whatever the servers do. A channel that has not answered
+//! by then has failed. A notice has no name of an archived file, unless the configuration allows
+//! it.
+
+mod limits;
+mod mail;
+mod notice;
+mod secret;
+mod send;
+mod web;
+
+pub use limits::PATIENCE;
+pub use notice::{PromiseNotice, promise_value};
+pub use send::{Channel, Sent, channels, send};
