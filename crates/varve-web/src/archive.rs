@@ -4,6 +4,7 @@ pub(crate) mod folder_changes;
 pub(crate) mod known_names;
 pub(crate) mod name_search;
 pub(crate) mod open_files;
+pub(crate) mod picture;
 pub(crate) mod place;
 pub(crate) mod snapshot_view;
 pub(crate) mod versions;

@@ -1,11 +1,12 @@
-//! Downloads: a file as it is, or a folder as a tar file.
+//! Downloads: a file as it is, a folder as a tar or zip file, and the pictures of pages.
 //!
-//! Archived bytes are hostile. They are always sent as an attachment of no particular type, in a
-//! sandbox, so that a browser neither shows nor runs them.
+//! Archived bytes are hostile. They are sent as an attachment of no particular type, in a sandbox,
+//! so that a browser neither shows nor runs them. Only a picture of a known kind has a type.
 
 pub(crate) mod sent_bytes;
 pub(crate) mod tar;
 pub(crate) mod tar_header;
+pub(crate) mod zip;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use sent_bytes::SentBytes;
 
 /// The characters that need no escape in the name of a download.
 const IN_FILE_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+const NO_PICTURE: &str = "Only pictures of known kinds are shown.";
 const TYPE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// The form of a download.
@@ -42,6 +44,9 @@ const TYPE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 pub(crate) enum Form {
     File,
     Tar,
+    Zip,
+    /// A file that is a picture, for a page that shows it.
+    Picture,
 }
 
 impl Form {
@@ -49,6 +54,17 @@ impl Form {
         match self {
             Self::File => "/download/",
             Self::Tar => "/tar/",
+            Self::Zip => "/zip/",
+            Self::Picture => "/picture/",
+        }
+    }
+
+    /// The ending that the name of the download gets.
+    fn ending(self) -> &'static [u8] {
+        match self {
+            Self::Tar => b".tar",
+            Self::Zip => b".zip",
+            Self::File | Self::Picture => b"",
         }
     }
 }
@@ -59,6 +75,7 @@ struct Found {
     place: Place,
     file_name: Vec<u8>,
     snapshot: varve_archive::Snapshot,
+    media_type: HeaderValue,
 }
 
 /// Answers a request for a download.
@@ -72,8 +89,8 @@ pub(crate) async fn answer(site: Arc<Site>, request: Request<Body>, form: Form) 
     let made = tokio::task::spawn_blocking(move || {
         let request = site.request(session, uri);
         match find(&request, form) {
-            Ok((place, file_name, snapshot)) => send(
-                Found { request, place, file_name, snapshot },
+            Ok((place, file_name, snapshot, media_type)) => send(
+                Found { request, place, file_name, snapshot, media_type },
                 form,
                 &headers,
                 method == Method::HEAD,
@@ -88,25 +105,35 @@ pub(crate) async fn answer(site: Arc<Site>, request: Request<Body>, form: Form) 
     made.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
-fn find(request: &PageRequest, form: Form) -> Result<(Place, Vec<u8>, varve_archive::Snapshot), PageError> {
+type FoundPlace = (Place, Vec<u8>, varve_archive::Snapshot, HeaderValue);
+
+fn find(request: &PageRequest, form: Form) -> Result<FoundPlace, PageError> {
     let at = SnapshotPlace::parse(request, form.prefix())?;
     let place = at.find(request)?;
     let is_fitting = match form {
-        Form::File => place.node.kind == NodeKind::File,
-        Form::Tar => place.node.kind == NodeKind::Folder,
+        Form::File | Form::Picture => place.node.kind == NodeKind::File,
+        Form::Tar | Form::Zip => place.node.kind == NodeKind::Folder,
     };
     if !is_fitting {
         return Err(PageError::absent(match form {
             Form::File => "Only files can be downloaded as they are.",
             Form::Tar => "Only folders can be downloaded as tar files.",
+            Form::Zip => "Only folders can be downloaded as zip files.",
+            Form::Picture => NO_PICTURE,
         }));
     }
+    let media_type = match form {
+        Form::Picture => {
+            let picture = place.picture().ok_or_else(|| PageError::absent(NO_PICTURE))?;
+            HeaderValue::from_static(picture.media_type)
+        }
+        _ => TYPE,
+    };
     let own = match at.path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()) {
         Some(name) => name.to_vec(),
         None => at.snapshot.name.clone().into_bytes(),
     };
-    let ending: &[u8] = if form == Form::Tar { b".tar" } else { b"" };
-    Ok((place, [&own, ending].concat(), at.snapshot.clone()))
+    Ok((place, [&own, form.ending()].concat(), at.snapshot.clone(), media_type))
 }
 
 fn send(
@@ -120,7 +147,7 @@ fn send(
     let file_name = disposition(&found.file_name);
     let range = match form {
         Form::File => single_range(headers, size),
-        Form::Tar => RangeWish::Whole,
+        Form::Tar | Form::Zip | Form::Picture => RangeWish::Whole,
     };
     let (status, range) = match range {
         RangeWish::Whole => (StatusCode::OK, 0..size),
@@ -131,10 +158,12 @@ fn send(
             return answer;
         }
     };
+    let media_type = found.media_type.clone();
     let body = if is_head { Body::empty() } else { stream(found, form, range.clone(), slot) };
     let mut answer = (status, body).into_response();
     sandbox(&mut answer);
-    answer.headers_mut().insert(CONTENT_TYPE, TYPE);
+    answer.headers_mut().insert(CONTENT_TYPE, media_type);
+    // A picture that is opened by itself is stored, too: an attachment is shown in a page only.
     put(&mut answer, CONTENT_DISPOSITION, &file_name);
     if form == Form::File {
         put(&mut answer, ACCEPT_RANGES, "bytes");
@@ -224,11 +253,12 @@ fn read(found: &Found, form: Form, range: Range<u64>, sent: &mut SentBytes) -> R
     let stored = StoredFiles::new(&*site.blocks);
     let mut act = |files: &dyn varve_content::Files| match form {
         Form::Tar => tar::write_tar(files, node, &found.file_name, sent),
-        Form::File if range == (0..node.size) => {
+        Form::Zip => zip::write_zip(files, node, &found.file_name, sent),
+        Form::File | Form::Picture if range == (0..node.size) => {
             let written = files.write_to(&*site.workers, node, sent, &Progress::new());
             written.map_err(|error| with_causes(&error))
         }
-        Form::File => sent.send_range(files, node, range.clone()),
+        Form::File | Form::Picture => sent.send_range(files, node, range.clone()),
     };
     let read = match &found.place.files {
         OpenFiles::Stored(_) => act(&stored),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! browser ─▶ server ─▶ gate: host, origin, session ─▶ routes ─┬▶ pages ─▶ HTML
-//!                                                             └▶ downloads ─▶ files, tar
+//!                                                             └▶ downloads ─▶ files, tar, zip
 //!                         archive: snapshots, series, places, versions ◀──────┘
 //! ```
 //!
@@ -14,8 +14,9 @@
 //! - A request is answered only if it names this server, and, except for the login and the style
 //!   sheet, only in a session.
 //! - Archived bytes never become part of a page's markup. Names and texts are escaped, characters
-//!   without a shape are made visible, and files are sent as attachments in a sandbox.
-//! - The page has no scripts, and forbids them.
+//!   without a shape are made visible, and files are sent as attachments in a sandbox. Only
+//!   pictures of four kinds, known by their first bytes, get a type.
+//! - A page with a command has one script, which copies it. Every page forbids all other scripts.
 //! - Work and memory of a request are bounded, whatever the archive holds.
 //!
 //! The crate is an edge of the house: it has threads, sockets and clients of its own.

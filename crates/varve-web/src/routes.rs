@@ -9,7 +9,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, SET_COOKIE};
 use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use tokio::time::{Instant, timeout};
 
 use crate::download;
@@ -74,8 +74,10 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
         .route("/machines", page(pages::machines::machines))
         .route("/space", page(pages::space::space))
         .route("/health", page(pages::health::health))
-        .route("/download/{*place}", get(download_file))
-        .route("/tar/{*place}", get(download_tar))
+        .route("/download/{*place}", download_as(download::Form::File))
+        .route("/tar/{*place}", download_as(download::Form::Tar))
+        .route("/zip/{*place}", download_as(download::Form::Zip))
+        .route("/picture/{*place}", download_as(download::Form::Picture))
         .route("/login", get(login_form).post(log_in))
         .route("/logout", post(log_out))
         .route("/style.css", get(|| async { fixed("text/css; charset=utf-8", STYLE) }))
@@ -101,12 +103,8 @@ fn fixed(content_type: &'static str, text: &'static str) -> Response {
     (headers, text).into_response()
 }
 
-async fn download_file(State(site): State<Arc<Site>>, request: Request<Body>) -> Response {
-    download::answer(site, request, download::Form::File).await
-}
-
-async fn download_tar(State(site): State<Arc<Site>>, request: Request<Body>) -> Response {
-    download::answer(site, request, download::Form::Tar).await
+fn download_as(form: download::Form) -> MethodRouter<Arc<Site>> {
+    get(move |State(site): State<Arc<Site>>, request: Request<Body>| download::answer(site, request, form))
 }
 
 /// The login form. A cookie marks the browser, so that only a form that this browser got is

@@ -1,6 +1,7 @@
 //! The settings of the page.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
@@ -23,6 +24,8 @@ pub struct WebSettings {
     /// With it, the page is served by HTTPS.
     pub tls: Option<TlsIdentity>,
     pub snapshots: Box<dyn SnapshotList>,
+    /// The store as commands name it, for those that the page shows.
+    pub store: Option<PathBuf>,
     /// `None` for an archive at a server, whose state is not known here.
     pub state: Option<Arc<dyn ArchiveState>>,
     pub blocks: Arc<dyn BlockStore>,

@@ -77,6 +77,41 @@ pub(crate) fn path_of_link(link: &str) -> Vec<u8> {
     percent_decode(link.as_bytes()).collect()
 }
 
+/// A word of a command for a shell. A word with bytes that a reader could not see, or that are no
+/// text, is written as `$'...'`, which bash, zsh and ksh know.
+pub(crate) fn shell_word(word: &[u8]) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:@%+=,".contains(byte);
+    match str::from_utf8(word) {
+        Ok(text) if !word.is_empty() && word.iter().all(is_plain) => text.to_owned(),
+        Ok(text) if !text.chars().any(is_misleading) => format!("'{}'", text.replace('\'', "'\\''")),
+        _ => {
+            let mut quoted = "$'".to_owned();
+            for chunk in word.utf8_chunks() {
+                for c in chunk.valid().chars() {
+                    match c {
+                        '\'' | '\\' => quoted.extend(['\\', c]),
+                        c if is_misleading(c) => {
+                            push_octal(&mut quoted, c.encode_utf8(&mut [0; 4]).as_bytes())
+                        }
+                        c => quoted.push(c),
+                    }
+                }
+                push_octal(&mut quoted, chunk.invalid());
+            }
+            quoted.push('\'');
+            quoted
+        }
+    }
+}
+
+/// Bytes as `\ooo`. Three digits are never joined with a digit that follows.
+fn push_octal(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\\{byte:03o}");
+    }
+}
+
 /// Text as a value in an address.
 pub(crate) fn query_value(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
@@ -175,6 +210,21 @@ mod tests {
         assert_eq!(path_of_link(&link), all);
         assert_eq!(path_of_link("a%2"), b"a%2");
         assert_eq!(query_value("a b&c=d"), "a+b%26c%3Dd");
+    }
+
+    #[test]
+    fn a_shell_gets_the_same_word() {
+        for (word, quoted) in [
+            (&b"/a/b-1.txt"[..], "/a/b-1.txt"),
+            (b"", "''"),
+            (b"a b$(c)`d`\"\\", "'a b$(c)`d`\"\\'"),
+            (b"it's", "'it'\\''s'"),
+            ("caf\u{e9}".as_bytes(), "'caf\u{e9}'"),
+            (b"a\n1\xff'\\", "$'a\\0121\\377\\'\\\\'"),
+            ("x\u{202e}y".as_bytes(), "$'x\\342\\200\\256y'"),
+        ] {
+            assert_eq!(shell_word(word), quoted);
+        }
     }
 
     #[test]

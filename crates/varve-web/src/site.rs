@@ -1,5 +1,6 @@
 //! The page and the archive behind it.
 
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use axum::http::Uri;
@@ -32,6 +33,8 @@ pub(crate) struct Site {
     pub(crate) workers: Arc<dyn Workers>,
     pub(crate) state: Option<SiteState>,
     pub(crate) zone: TimeZone,
+    /// The store as commands name it.
+    pub(crate) store: Option<Vec<u8>>,
     pub(crate) download_slots: Arc<Semaphore>,
     pub(crate) page_slots: Semaphore,
     clock: Arc<dyn Clock>,
@@ -75,7 +78,7 @@ impl PageRequest {
 
 impl Site {
     pub(crate) fn new(gate: Gate, settings: WebSettings) -> Arc<Self> {
-        let WebSettings { snapshots, blocks, workers, clock, zone, state, .. } = settings;
+        let WebSettings { snapshots, blocks, workers, clock, zone, state, store, .. } = settings;
         let names = KnownNames::new(state.clone());
         let state = state.map(|state| SiteState::new(&state, &clock));
         Arc::new(Self {
@@ -87,6 +90,7 @@ impl Site {
             workers,
             state,
             zone,
+            store: store.map(|store| store.into_os_string().into_vec()),
             download_slots: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             page_slots: Semaphore::new(PAGES_MAX),
             clock,

@@ -127,9 +127,9 @@ class Chromium:
         ]
         self.call("Emulation.setEmulatedMedia", features=features)
 
-    def picture(self, path: Path) -> None:
-        """Stores a picture of the whole page."""
-        result = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    def picture(self, path: Path, is_whole: bool = True) -> None:
+        """Stores a picture of the whole page, or of the part in the window."""
+        result = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)
         path.write_bytes(base64.b64decode(result["data"]))
 
     def complaints(self) -> list[str]:

@@ -10,6 +10,7 @@ use varve_content::folder::{LookupError, lookup};
 use varve_content::{Files, Node, NodeKind};
 
 use super::open_files::{FileOpener, OpenFiles};
+use super::picture::{HEAD_BYTES, PICTURE_BYTES_MAX, Picture, recognise};
 
 /// A path with more disks inside disks is not followed.
 const DISKS_MAX: usize = 3;
@@ -108,6 +109,16 @@ impl OpenFiles {
         let is_large = file.kind == NodeKind::File && file.size >= DISK_BYTES_MIN;
         let content = file.content.filter(|_| is_large)?;
         Some(Self::Disk(opener.disk(&content)))
+    }
+}
+
+impl Place {
+    /// The picture that this file is, if a page may show it.
+    pub(crate) fn picture(&self) -> Option<Picture> {
+        let is_small = self.node.kind == NodeKind::File && self.node.size <= PICTURE_BYTES_MAX;
+        let read = || self.files.with(|files| read_start(files, &self.node, HEAD_BYTES)).ok();
+        let start = is_small.then(read)??;
+        recognise(&start, self.node.size)
     }
 }
 

@@ -8,6 +8,9 @@ use axum::response::Response;
 
 /// A page has its style sheet, its icon and forms that go to this server, and nothing else.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+/// A page with commands has one script, which copies them. The browser compares its hash, so no
+/// other script runs.
+const COMMANDS_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; script-src 'sha256-hbqjy0Mjppv7Y3jjviQ/LtynbjEoPgU6tjjhCvsTSA0='";
 /// An archived file that a browser shows in spite of everything has no origin and no scripts.
 const FILE_POLICY: &str = "sandbox; default-src 'none'; frame-ancestors 'none'";
 
@@ -29,7 +32,27 @@ pub(crate) fn restrict(answer: &mut Response) {
     }
 }
 
+/// The policy of a page with commands.
+pub(crate) fn allow_copying(answer: &mut Response) {
+    answer.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(COMMANDS_POLICY));
+}
+
 /// The policy of an archived file.
 pub(crate) fn sandbox(answer: &mut Response) {
     answer.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(FILE_POLICY));
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn the_policy_names_the_script_that_copies() {
+        let hash = BASE64_STANDARD.encode(Sha256::digest(include_bytes!("../copy.js")));
+        assert_eq!(COMMANDS_POLICY, format!("{PAGE_POLICY}; script-src 'sha256-{hash}'"));
+    }
 }

@@ -1,12 +1,12 @@
 //! One path through all snapshots of its source, and the difference of two of its versions.
 
 use askama::Template;
-use varve_archive::Snapshot;
 use varve_block::with_causes;
 use varve_content::{ContentKey, DifferenceLine, LineKind, NodeKind, as_text, text_difference};
 
-use super::look::SnapshotLine;
+use super::command::restore_command;
 use super::page::{Frame, PageError, PageHtml};
+use super::snapshot_line::SnapshotLine;
 use super::snapshot_place::{PathStep, SnapshotPlace, address_in};
 use crate::archive::place::{Place, read_start};
 use crate::archive::snapshot_view::parse_id;
@@ -67,7 +67,7 @@ pub(crate) fn versions(request: &PageRequest) -> Result<PageHtml, PageError> {
         .map(|(number, version)| version_row(request, &at, version, versions.get(number + 1)));
     let next = history.next.map(|next| format!("{}?until={}", at.address("/file/"), next.id));
     let title = at.steps().last().map_or_else(String::new, |step| step.name.clone());
-    PageHtml::of(&VersionsTemplate {
+    PageHtml::with_commands(&VersionsTemplate {
         rows: rows.collect(),
         frame: Frame::new(request, "/look", format!("Versions of {title}")),
         line: SnapshotLine::of(request, &at, "/file/"),
@@ -75,7 +75,7 @@ pub(crate) fn versions(request: &PageRequest) -> Result<PageHtml, PageError> {
         next,
         is_continued: newest.is_some(),
         is_in_disk,
-        command: restore_command(at.snapshot, &at.path),
+        command: restore_command(request, at.snapshot, &at.path),
     })
 }
 
@@ -115,14 +115,6 @@ fn version_row(
         download: (kind == Some(NodeKind::File)).then(|| address_in("/download/", version.last, &at.path)),
         difference,
     }
-}
-
-/// The command that restores a path, to be pasted into a shell.
-fn restore_command(snapshot: &Snapshot, path: &[u8]) -> String {
-    let id: String = snapshot.id.to_string().chars().take(12).collect();
-    let place = format!("{id}:{}", String::from_utf8_lossy(path));
-    let quoted = format!("'{}'", place.replace('\'', "'\\''"));
-    format!("varve restore {} ./restored", show::line(quoted.as_bytes()))
 }
 
 struct ShownLine {

@@ -6,10 +6,14 @@ use varve_archive::{Snapshot, SnapshotContent};
 use varve_block::with_causes;
 use varve_content::{ContentKey, Node, NodeKind, as_text};
 
+use super::command::{id_of, restore_command, varve_command};
 use super::page::{Frame, PageError, PageHtml};
+use super::snapshot_line::SnapshotLine;
 use super::snapshot_place::{PathStep, SnapshotPlace, address_in, source_address};
+use super::unarchived::{UnarchivedSource, unarchived_sources};
 use crate::archive::folder_changes::{FolderOf, FolderPart, FolderRow, RowChange, folder_part};
 use crate::archive::open_files::OpenFiles;
+use crate::archive::picture::Picture;
 use crate::archive::place::{Place, read_start};
 use crate::archive::snapshot_view::SeriesName;
 use crate::show;
@@ -42,6 +46,8 @@ struct SourceRow {
 struct SourcesTemplate {
     frame: Frame,
     rows: Vec<SourceRow>,
+    /// The sources of the configuration that have no snapshot.
+    without: Vec<UnarchivedSource>,
     /// The chosen day, or nothing.
     day: String,
     today: String,
@@ -62,7 +68,8 @@ pub(crate) fn sources(request: &PageRequest) -> Result<PageHtml, PageError> {
     let frame = Frame::new(request, "/look", "Look");
     let day = day.map_or_else(String::new, |day| day.to_string());
     let today = show::day(request.now, request.zone()).to_string();
-    PageHtml::of(&SourcesTemplate { frame, rows, day, today })
+    let without = if day.is_empty() { unarchived_sources(request) } else { Vec::new() };
+    PageHtml::of(&SourcesTemplate { frame, rows, without, day, today })
 }
 
 fn source_row(request: &PageRequest, series: &SeriesName, newest: &Snapshot, count: u64) -> SourceRow {
@@ -85,39 +92,6 @@ fn kind_of(snapshot: &Snapshot) -> &'static str {
         (SnapshotContent::Image(_), _) => "disk",
         (SnapshotContent::Folder(_), Some(_)) => "file",
         (SnapshotContent::Folder(_), None) => "folder",
-    }
-}
-
-/// The line about a snapshot at the top of a page, with links to its neighbours.
-pub(crate) struct SnapshotLine {
-    pub(crate) name: String,
-    pub(crate) host: String,
-    pub(crate) time: String,
-    pub(crate) age: String,
-    pub(crate) short_id: String,
-    pub(crate) all: String,
-    /// The same place in the snapshots before and after, with their times.
-    pub(crate) before: Option<(String, String)>,
-    pub(crate) after: Option<(String, String)>,
-}
-
-impl SnapshotLine {
-    pub(crate) fn of(request: &PageRequest, place: &SnapshotPlace<'_>, beginning: &str) -> Self {
-        let snapshot = place.snapshot;
-        let (before, after) = request.view.neighbours(snapshot);
-        let link = |other: &Snapshot| {
-            (address_in(beginning, other, &place.path), show::minute(other.time, request.zone()))
-        };
-        Self {
-            name: show::name(snapshot.name.as_bytes()),
-            host: show::name(snapshot.host.as_bytes()),
-            time: show::minute(snapshot.time, request.zone()),
-            age: show::age(snapshot.time, request.now),
-            short_id: snapshot.id.to_string().chars().take(8).collect(),
-            all: source_address(&place.series(), None),
-            before: before.map(link),
-            after: after.map(link),
-        }
     }
 }
 
@@ -149,8 +123,11 @@ struct FolderTemplate {
     problem: Option<String>,
     notes: Vec<String>,
     tar: String,
+    zip: String,
     history: Option<String>,
     compares: bool,
+    /// Restores this folder.
+    command: String,
     /// Commands that use a whole disk, with a sentence about each.
     disk_uses: Vec<(&'static str, String)>,
 }
@@ -165,9 +142,11 @@ struct FileTemplate {
     problem: Option<String>,
     preview: Option<String>,
     preview_note: String,
+    picture: Option<(String, Picture)>,
     download: Option<String>,
     history: String,
     inside: Option<String>,
+    command: String,
 }
 
 /// A folder or a file in a snapshot.
@@ -210,7 +189,7 @@ fn folder(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Resul
     let notes = disk_notes(place, at, &mut shown, &first);
     let title = at.steps().last().map_or_else(String::new, |step| step.name.clone());
     let next = next.map(|name| format!("{}?from={}", at.address("/look/"), show::path_link(&name)));
-    PageHtml::of(&FolderTemplate {
+    PageHtml::with_commands(&FolderTemplate {
         frame: Frame::new(request, "/look", title),
         line: SnapshotLine::of(request, at, "/look/"),
         steps: at.steps(),
@@ -221,26 +200,29 @@ fn folder(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Resul
         problem: problem.map(|problem| show::line(problem.as_bytes())),
         notes,
         tar: at.address("/tar/"),
+        zip: at.address("/zip/"),
         history: (!here.is_empty()).then(|| at.address("/file/")),
         compares: earlier.is_some(),
-        disk_uses: disk_uses(at),
+        command: restore_command(request, at.snapshot, &at.path),
+        disk_uses: disk_uses(request, at),
     })
 }
 
 /// The commands that use the disk of a snapshot, to be pasted into a shell.
-fn disk_uses(at: &SnapshotPlace<'_>) -> Vec<(&'static str, String)> {
+fn disk_uses(request: &PageRequest, at: &SnapshotPlace<'_>) -> Vec<(&'static str, String)> {
     let SnapshotContent::Image(_) = at.snapshot.content else { return Vec::new() };
     if !at.path.is_empty() {
         return Vec::new();
     }
-    let id: String = at.snapshot.id.to_string().chars().take(12).collect();
+    let id = id_of(at.snapshot);
+    let id = id.as_bytes();
     vec![
-        ("Boot it in an emulator, without changing it:", format!("varve boot {id}")),
+        ("Boot it in an emulator, without changing it:", varve_command(request, &[b"boot", id])),
         (
             "Serve it as a network block device, read-only:",
-            format!("varve serve --nbd 127.0.0.1:10809 --export {id}"),
+            varve_command(request, &[b"serve", b"--nbd", b"127.0.0.1:10809", b"--export", id]),
         ),
-        ("Restore all its bytes:", format!("varve restore {id} ./disk.raw")),
+        ("Restore all its bytes:", varve_command(request, &[b"restore", id, b"./disk.raw"])),
     ]
 }
 
@@ -354,9 +336,13 @@ fn file(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Result<
         .with(|files| files.problem(node))
         .map(|problem| show::line(with_causes(problem.error.as_ref()).as_bytes()));
     let is_file = node.kind == NodeKind::File;
-    let (preview, preview_note) = if is_file { preview(place) } else { (None, String::new()) };
+    let picture = place.picture();
+    let (preview, preview_note) = match picture {
+        None if is_file => preview(place),
+        _ => (None, String::new()),
+    };
     let title = at.steps().last().map_or_else(String::new, |step| step.name.clone());
-    PageHtml::of(&FileTemplate {
+    PageHtml::with_commands(&FileTemplate {
         frame: Frame::new(request, "/look", title),
         line: SnapshotLine::of(request, at, "/look/"),
         steps: at.steps(),
@@ -364,8 +350,10 @@ fn file(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Result<
         problem,
         preview,
         preview_note,
+        picture: picture.map(|picture| (at.address("/picture/"), picture)),
         download: is_file.then(|| at.address("/download/")),
         history: at.address("/file/"),
+        command: restore_command(request, at.snapshot, &at.path),
         inside: place.disk(&request.site.opener).map(|_| format!("{}/", at.address("/look/"))),
     })
 }
@@ -388,7 +376,7 @@ fn preview(place: &Place) -> (Option<String>, String) {
         }
     };
     let Some(text) = as_text(&start) else {
-        return (None, "The file is not text, so nothing of it is shown.".into());
+        return (None, "The file is neither text nor a picture that this page shows.".into());
     };
     let (mut shown, mut is_cut) = (String::new(), node.size > start.len() as u64);
     for (number, line) in text.split_inclusive('\n').enumerate() {

@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use varve_archive::CollectedError;
 
+use crate::gate::headers::allow_copying;
 use crate::site::PageRequest;
 
 /// A finished page.
@@ -12,6 +13,8 @@ use crate::site::PageRequest;
 pub(crate) struct PageHtml {
     pub(crate) status: StatusCode,
     html: String,
+    /// The page has commands, and so the script that copies them.
+    has_commands: bool,
 }
 
 impl PageHtml {
@@ -22,13 +25,22 @@ impl PageHtml {
             title: "This page cannot be made",
             text: error.to_string(),
         })?;
-        Ok(Self { status: StatusCode::OK, html })
+        Ok(Self { status: StatusCode::OK, html, has_commands: false })
+    }
+
+    /// Fills the template of a page with commands.
+    pub(crate) fn with_commands(template: &impl Template) -> Result<Self, PageError> {
+        Ok(Self { has_commands: true, ..Self::of(template)? })
     }
 }
 
 impl IntoResponse for PageHtml {
     fn into_response(self) -> Response {
-        (self.status, Html(self.html)).into_response()
+        let mut answer = (self.status, Html(self.html)).into_response();
+        if self.has_commands {
+            allow_copying(&mut answer);
+        }
+        answer
     }
 }
 

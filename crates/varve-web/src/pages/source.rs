@@ -1,4 +1,4 @@
-//! One source: its days through a year, and a list of its snapshots.
+//! One source: a list of its snapshots, and its days through a year, both with the newest first.
 
 use askama::Template;
 use jiff::civil::Date;
@@ -13,7 +13,8 @@ use crate::archive::snapshot_view::parse_id;
 use crate::show;
 use crate::site::PageRequest;
 
-/// Snapshots in the list of one page.
+/// Snapshots in the list before the calendar, and in the list of a page that continues it.
+const FIRST_ROWS_MAX: usize = 10;
 const ROWS_MAX: usize = 60;
 
 /// A day of a month; without a number it only fills the week.
@@ -30,6 +31,8 @@ struct DayCell {
 struct MonthTable {
     number: i8,
     name: &'static str,
+    /// Its days that have a snapshot.
+    count: u64,
     summary: String,
     weeks: Vec<Vec<DayCell>>,
 }
@@ -44,6 +47,7 @@ struct SnapshotRow {
     look: String,
     short_id: String,
     tags: String,
+    comment: String,
     held: String,
     /// The newest drill, if it was successful, or if it failed.
     proven: String,
@@ -61,7 +65,10 @@ struct SourceTemplate {
     year: i16,
     before: Option<i16>,
     after: Option<i16>,
+    /// The newest month first, without those that have no snapshot.
     months: Vec<MonthTable>,
+    /// The months between others that have no snapshot.
+    without: String,
     rows: Vec<SnapshotRow>,
     next: Option<String>,
     is_continued: bool,
@@ -88,14 +95,15 @@ pub(crate) fn source(request: &PageRequest) -> Result<PageHtml, PageError> {
     let of_year = all.clone().filter(|one| year_of(one) == year);
     let drills = SnapshotDrills::known(request);
     let days = SourceDays::with_drills(of_year, zone, |one| drills.proven(&one.id).is_some());
-    let months = (1..=12).zip(MONTHS).filter_map(|(number, name)| month_table(&days, year, number, name));
+    let (months, without) = month_tables(&days, year);
     let until = request.value("until").and_then(|id| parse_id(&id));
     let until = until.and_then(|id| request.view.snapshot(&id)).map(|snapshot| snapshot.time);
     let chosen =
         all.clone().rev().filter(|one| until.map_or(year_of(one) <= year, |until| one.time <= until));
     let mut chosen = chosen.peekable();
+    let rows_max = if until.is_some() { ROWS_MAX } else { FIRST_ROWS_MAX };
     let rows: Vec<_> =
-        chosen.by_ref().take(ROWS_MAX).map(|one| snapshot_row(request, one, &drills)).collect();
+        chosen.by_ref().take(rows_max).map(|one| snapshot_row(request, one, &drills)).collect();
     let next = chosen.peek().map(|next| format!("/source/{key}?year={year}&until={}#list", next.id));
     PageHtml::of(&SourceTemplate {
         frame: Frame::new(request, "/calendar", show::name(series.name.as_bytes())),
@@ -105,13 +113,28 @@ pub(crate) fn source(request: &PageRequest) -> Result<PageHtml, PageError> {
         year,
         before: (year > first).then(|| year - 1),
         after: (year < last).then(|| year + 1),
-        months: months.collect(),
+        months,
+        without,
         rows,
         next,
         is_continued: until.is_some(),
         count: show::count(all.len() as u64, "snapshot"),
         key,
     })
+}
+
+/// The months of a year that have snapshots, the newest first, and the names of the months between
+/// them that have none.
+fn month_tables(days: &SourceDays<'_>, year: i16) -> (Vec<MonthTable>, String) {
+    let all = (1..=12).zip(MONTHS);
+    let tables: Vec<_> =
+        all.rev().filter_map(|(number, name)| month_table(days, year, number, name)).collect();
+    let is_there = |table: &MonthTable| table.count > 0;
+    let first = tables.iter().rposition(is_there).map_or(0, |place| place + 1);
+    let last = tables.iter().position(is_there).unwrap_or(0);
+    let (there, without): (Vec<_>, Vec<_>) = tables.into_iter().take(first).skip(last).partition(is_there);
+    let names: Vec<_> = without.iter().rev().map(|table| table.name).collect();
+    (there, names.join(", "))
 }
 
 fn month_table(days: &SourceDays<'_>, year: i16, number: i8, name: &'static str) -> Option<MonthTable> {
@@ -141,7 +164,7 @@ fn month_table(days: &SourceDays<'_>, year: i16, number: i8, name: &'static str)
     let with_gaps = if gaps > 0 { format!(", {gaps} with gaps") } else { String::new() };
     let summary =
         format!("{count} of {}{with_gaps}", show::count(first.days_in_month().unsigned_abs().into(), "day"));
-    Some(MonthTable { number, name, summary, weeks })
+    Some(MonthTable { number, name, count, summary, weeks })
 }
 
 fn snapshot_row(request: &PageRequest, snapshot: &Snapshot, drills: &SnapshotDrills) -> SnapshotRow {
@@ -167,8 +190,35 @@ fn snapshot_row(request: &PageRequest, snapshot: &Snapshot, drills: &SnapshotDri
         look: address_in("/look/", snapshot, b""),
         short_id: snapshot.id.to_string().chars().take(8).collect(),
         tags: tags.join(", "),
+        comment: show::line(snapshot.comment.as_bytes()),
         held: holds.join(", "),
         proven: day_of(drills.proven(&snapshot.id)),
         failed: day_of(drills.failed(&snapshot.id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::TimeZone;
+    use varve_archive::{SnapshotContent, SnapshotId};
+    use varve_content::{Node, NodeKind};
+
+    use super::*;
+
+    #[test]
+    fn the_newest_month_comes_first_and_empty_ones_are_left_out() {
+        // Days of 1970: 2 February, 4 May and 5 May.
+        let taken = [32, 123, 124].map(|day| {
+            let root = SnapshotContent::Folder(Box::new(Node::new(Vec::new(), NodeKind::Folder)));
+            let time = Timestamp(day * 86_400_000_000_000);
+            Snapshot::new(SnapshotId([0; 16]), "home".into(), time, root)
+        });
+        let days = SourceDays::of(taken.iter(), &TimeZone::UTC);
+        let (months, without) = month_tables(&days, 1970);
+        let names: Vec<_> = months.iter().map(|month| (month.name, month.count)).collect();
+        assert_eq!(names, [("May", 2), ("February", 1)]);
+        assert_eq!(without, "March, April");
+        let (months, without) = month_tables(&days, 1971);
+        assert!(months.is_empty() && without.is_empty());
     }
 }

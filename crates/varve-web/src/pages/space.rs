@@ -8,20 +8,14 @@ use askama::Template;
 use varve_archive::retention::{Dated, RetentionPolicy, RetentionRule, judge};
 use varve_archive::{Snapshot, SpaceNeeds};
 
+use super::growth::{self, GrowthChart, first_snapshots};
 use super::page::{Frame, PageError, PageHtml};
 use crate::show;
 use crate::site::PageRequest;
 
-/// The months of the chart.
-const MONTHS: usize = 24;
 /// Growth is counted over these days for the forecast.
 const FORECAST_DAYS: i64 = 60;
 const DAY: i64 = 86_400_000_000_000;
-/// The chart, in its own units.
-const BAR_STEP: u64 = 20;
-const CHART_HEIGHT: u64 = 120;
-/// The chart has room for at least so many bars.
-const BARS_MIN: u64 = 12;
 /// Names in the table.
 const NAMES_MAX: usize = 100;
 /// The rules that the form offers, each with its label and its proposal.
@@ -32,17 +26,6 @@ const RULES: [(&str, &str, &str); 5] = [
     ("keep_monthly", "Months", "24"),
     ("keep_yearly", "Years", "10"),
 ];
-
-/// A month of growth.
-struct MonthBar {
-    label: String,
-    x: u64,
-    y: u64,
-    height: u64,
-    stored: String,
-    new: String,
-    count: String,
-}
 
 struct NameNeedsRow {
     name: String,
@@ -72,7 +55,9 @@ struct PolicyRow {
 struct SpaceTemplate {
     frame: Frame,
     facts: Vec<(&'static str, String)>,
-    bars: Vec<MonthBar>,
+    chart: GrowthChart,
+    /// The first snapshots, which are no growth.
+    firsts: String,
     width: u64,
     height: u64,
     names: Vec<NameNeedsRow>,
@@ -99,14 +84,23 @@ pub(crate) fn space(request: &PageRequest) -> Result<PageHtml, PageError> {
             Err(error) => format!("The needs cannot be counted: {}", show::line(error.as_bytes())),
         },
     };
-    let bars = bars(request);
+    let today = show::day(request.now, request.zone());
+    let chart = GrowthChart::of(&request.view, today, request.zone());
     let (fields, policy, policy_note, policy_problem) = simulated(request, needs);
     PageHtml::of(&SpaceTemplate {
         frame: Frame::new(request, "/space", "Space"),
         facts: facts(request),
-        width: (bars.len() as u64).max(BARS_MIN) * BAR_STEP,
-        height: CHART_HEIGHT,
-        bars,
+        firsts: format!(
+            "{} of {}",
+            show::bytes(chart.first_stored),
+            match chart.first_count {
+                1 => "the first snapshot".to_owned(),
+                count => format!("{} first snapshots", show::grouped(count)),
+            }
+        ),
+        width: growth::WIDTH,
+        height: growth::HEIGHT,
+        chart,
         names: needs.map_or_else(Vec::new, name_rows),
         names_note,
         sums: needs.map_or_else(Vec::new, sums),
@@ -131,7 +125,10 @@ fn facts(request: &PageRequest) -> Vec<(&'static str, String)> {
     let since = now.saturating_sub(FORECAST_DAYS * DAY);
     let first = snapshots.first().map_or(now, |first| first.time.0).max(since);
     let days = u64::try_from((now.saturating_sub(first) / DAY).max(1)).unwrap_or(1);
+    // The first snapshot of a source comes once, so it says nothing about the days to come.
+    let firsts = first_snapshots(&request.view);
     let recent = snapshots.iter().filter(|snapshot| snapshot.time.0 >= since && snapshot.time.0 <= now);
+    let recent = recent.filter(|snapshot| !firsts.contains(&snapshot.id));
     let grown: u64 = recent.filter_map(|snapshot| snapshot.growth).map(|growth| growth.stored_bytes).sum();
     facts.push(("Growth a day", format!("{} over {}", show::bytes(grown / days), show::count(days, "day"))));
     if let Some(free) = log.free_bytes {
@@ -145,45 +142,6 @@ fn facts(request: &PageRequest) -> Vec<(&'static str, String)> {
         facts.push(("At this growth it lasts", text));
     }
     facts
-}
-
-/// The sums of a month.
-#[derive(Default)]
-struct MonthSum {
-    stored: u64,
-    new: u64,
-    count: u64,
-}
-
-/// The growth of the last months, the oldest first.
-fn bars(request: &PageRequest) -> Vec<MonthBar> {
-    let mut months: BTreeMap<(i16, i8), MonthSum> = BTreeMap::new();
-    for snapshot in request.view.snapshots() {
-        let day = show::day(snapshot.time, request.zone());
-        let sum = months.entry((day.year(), day.month())).or_default();
-        sum.count += 1;
-        if let Some(growth) = snapshot.growth {
-            sum.stored = sum.stored.saturating_add(growth.stored_bytes);
-            sum.new = sum.new.saturating_add(growth.new_bytes);
-        }
-    }
-    let skipped = months.len().saturating_sub(MONTHS);
-    let most = months.values().skip(skipped).map(|sum| sum.stored).max().unwrap_or(0).max(1);
-    let mut bars = Vec::new();
-    for (number, ((year, month), sum)) in (0..).zip(months.into_iter().skip(skipped)) {
-        let height = u128::from(sum.stored) * u128::from(CHART_HEIGHT) / u128::from(most);
-        let height = u64::try_from(height).unwrap_or(0).max(u64::from(sum.stored > 0));
-        bars.push(MonthBar {
-            label: format!("{year}-{month:02}"),
-            x: number * BAR_STEP,
-            y: CHART_HEIGHT - height,
-            height,
-            stored: show::bytes(sum.stored),
-            new: show::bytes(sum.new),
-            count: show::grouped(sum.count),
-        });
-    }
-    bars
 }
 
 fn name_rows(needs: &SpaceNeeds) -> Vec<NameNeedsRow> {

@@ -1,17 +1,17 @@
-//! Today: the promises, the last days of each source, and the things that need attention.
+//! Today: the promises, the rhythm of each source, and the things that need attention.
 
 use askama::Template;
-use jiff::civil::Date;
 use varve_archive::Snapshot;
 use varve_daily::{JudgedPromise, PromiseKind, PromiseState, show_time_span};
 
 use super::page::{Frame, PageError, PageHtml};
+use super::rhythm::{PERIODS, PeriodState, Rhythm};
 use super::snapshot_place::{address_in, source_address};
+use super::unarchived::{UnarchivedSource, unarchived_sources};
+use crate::archive::snapshot_view::SeriesName;
 use crate::show;
 use crate::site::PageRequest;
 
-/// The days that are shown.
-const DAYS: i32 = 14;
 /// Sources on the page. Those with the oldest snapshots come first.
 const ROWS_MAX: usize = 50;
 
@@ -25,11 +25,13 @@ struct PromiseRow {
     limit: String,
 }
 
-/// The last days of a source.
-struct LastDays {
+/// A source with its last periods.
+struct SourceLine {
     name: String,
+    host: String,
+    /// Empty if the configuration names the source, and it has no snapshot.
     address: String,
-    days: Vec<LastDay>,
+    periods: Vec<PeriodCell>,
     summary: String,
     newest: String,
     age: String,
@@ -38,9 +40,9 @@ struct LastDays {
     problems: String,
 }
 
-struct LastDay {
+struct PeriodCell {
     class: &'static str,
-    x: i32,
+    x: usize,
 }
 
 #[derive(Template)]
@@ -55,11 +57,10 @@ struct TodayTemplate {
     kept_count: String,
     notes: Vec<String>,
     judged: String,
-    rows: Vec<LastDays>,
+    rows: Vec<SourceLine>,
     more: Option<String>,
-    first_day: String,
-    last_day: String,
-    width: i32,
+    periods: usize,
+    width: usize,
 }
 
 /// The first page.
@@ -91,8 +92,7 @@ pub(crate) fn today(request: &PageRequest) -> Result<PageHtml, PageError> {
             }
         }
     };
-    let (rows, more) = last_days(request);
-    let today = show::day(request.now, request.zone());
+    let (rows, more) = source_lines(request);
     PageHtml::of(&TodayTemplate {
         frame: Frame::new(request, "/", "Today"),
         headline,
@@ -104,9 +104,8 @@ pub(crate) fn today(request: &PageRequest) -> Result<PageHtml, PageError> {
         judged,
         rows,
         more,
-        first_day: day_before(today, DAYS - 1).to_string(),
-        last_day: today.to_string(),
-        width: DAYS * 10 - 2,
+        periods: PERIODS,
+        width: PERIODS * 10 - 2,
     })
 }
 
@@ -155,56 +154,71 @@ fn promise_row(promise: &JudgedPromise) -> PromiseRow {
     }
 }
 
-fn day_before(day: Date, count: i32) -> Date {
-    day.saturating_sub(jiff::Span::new().days(count))
-}
-
-/// The sources with their last days, those without a recent snapshot first.
-fn last_days(request: &PageRequest) -> (Vec<LastDays>, Option<String>) {
-    let zone = request.zone();
-    let today = show::day(request.now, zone);
+/// The sources with their last periods: those without a snapshot, and then the one whose newest
+/// snapshot is oldest.
+fn source_lines(request: &PageRequest) -> (Vec<SourceLine>, Option<String>) {
     let mut all: Vec<_> = request.view.all_series().collect();
     all.sort_by_key(|(_, snapshots)| snapshots.clone().next_back().map(|newest| newest.time));
-    let count = all.len();
-    let mut rows = Vec::new();
-    for (series, snapshots) in all.into_iter().take(ROWS_MAX) {
-        let Some(newest) = snapshots.clone().next_back() else { continue };
-        let first = day_before(today, DAYS - 1);
-        let recent: Vec<(Date, &Snapshot)> = snapshots
-            .rev()
-            .map(|snapshot| (show::day(snapshot.time, zone), snapshot))
-            .take_while(|(day, _)| *day >= first)
-            .collect();
-        let days: Vec<LastDay> = (0..DAYS)
-            .map(|number| {
-                let day = day_before(today, DAYS - 1 - number);
-                let own = || recent.iter().filter(|(one, _)| *one == day);
-                let class = match own().count() {
-                    0 => "none",
-                    _ if own().all(|(_, snapshot)| snapshot.problem_count > 0) => "gaps",
-                    _ => "there",
-                };
-                LastDay { class, x: number * 10 }
-            })
-            .collect();
-        let there = days.iter().filter(|day| day.class != "none").count();
-        let gaps = days.iter().filter(|day| day.class == "gaps").count();
-        let with_gaps = if gaps > 0 { format!(", {gaps} with gaps") } else { String::new() };
-        rows.push(LastDays {
-            name: show::name(series.name.as_bytes()),
-            address: source_address(series, None),
-            summary: format!("{there} of {DAYS} days{with_gaps}"),
-            days,
-            newest: show::minute(newest.time, zone),
-            age: show::age(newest.time, request.now),
-            look: address_in("/look/", newest, b""),
-            new: newest.growth.map_or_else(|| "\u{2013}".into(), |growth| show::bytes(growth.stored_bytes)),
-            problems: match newest.problem_count {
-                0 => String::new(),
-                problems => show::count(problems, "problem"),
-            },
-        });
-    }
+    let mut rows: Vec<_> = unarchived_sources(request).into_iter().map(SourceLine::unarchived).collect();
+    let count = rows.len() + all.len();
+    rows.truncate(ROWS_MAX);
+    let left = ROWS_MAX - rows.len();
+    rows.extend(
+        all.into_iter().take(left).filter_map(|(series, snapshots)| source_line(request, series, snapshots)),
+    );
     let more = (count > rows.len()).then(|| show::count((count - rows.len()) as u64, "more source"));
     (rows, more)
+}
+
+fn source_line<'a>(
+    request: &PageRequest,
+    series: &SeriesName,
+    snapshots: impl DoubleEndedIterator<Item = &'a Snapshot> + Clone,
+) -> Option<SourceLine> {
+    let zone = request.zone();
+    let newest = snapshots.clone().next_back()?;
+    let rhythm = Rhythm::of(snapshots.clone().rev().map(|snapshot| snapshot.time));
+    let states = rhythm.states(snapshots.rev(), show::day(request.now, zone), zone);
+    let period = |(number, state): (usize, &PeriodState)| PeriodCell {
+        class: match state {
+            PeriodState::Before => "before",
+            PeriodState::There => "there",
+            PeriodState::Gaps => "gaps",
+            PeriodState::Missed | PeriodState::Open => "none",
+        },
+        x: number * 10,
+    };
+    Some(SourceLine {
+        name: show::name(series.name.as_bytes()),
+        host: show::name(series.host.as_bytes()),
+        address: source_address(series, None),
+        summary: rhythm.summary(&states),
+        periods: states.iter().enumerate().map(period).collect(),
+        newest: show::minute(newest.time, zone),
+        age: show::age(newest.time, request.now),
+        look: address_in("/look/", newest, b""),
+        new: newest.growth.map_or_else(|| "\u{2013}".into(), |growth| show::bytes(growth.stored_bytes)),
+        problems: match newest.problem_count {
+            0 => String::new(),
+            problems => show::count(problems, "problem"),
+        },
+    })
+}
+
+impl SourceLine {
+    fn unarchived(source: UnarchivedSource) -> Self {
+        let none = String::new;
+        Self {
+            name: source.name,
+            host: none(),
+            address: none(),
+            periods: Vec::new(),
+            summary: none(),
+            newest: none(),
+            age: none(),
+            look: none(),
+            new: none(),
+            problems: none(),
+        }
+    }
 }

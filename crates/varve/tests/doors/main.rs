@@ -11,3 +11,4 @@ mod mount;
 mod proxies;
 mod serve_nbd;
 mod web_page;
+mod web_previews;

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::sandbox::{Sandbox, has, noise, sample_folder, sparse_image, tool, write_at};
 
 /// The program as a server of the page, which is killed when the value is dropped.
-struct Page {
+pub(super) struct Page {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
     /// `HOST:PORT`.
@@ -28,19 +28,19 @@ struct Page {
 
 /// An answer of the server.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub(super) struct Answer {
+    pub(super) status: u16,
     /// Names in lower case.
     headers: Vec<(String, String)>,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 impl Answer {
-    fn header(&self, name: &str) -> &str {
+    pub(super) fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(one, _)| one == name).map_or("", |(_, value)| value)
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
@@ -61,7 +61,7 @@ impl Answer {
 }
 
 impl Page {
-    fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
+    pub(super) fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
         let mut command = sandbox.command();
         command.args(["serve", "--http", "127.0.0.1:0"]).args(words);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -113,12 +113,12 @@ impl Page {
     }
 
     /// Gets an address in a session.
-    fn get(&self, path: &str, cookies: &str) -> Answer {
+    pub(super) fn get(&self, path: &str, cookies: &str) -> Answer {
         self.ask(&format!("GET {path}"), &[&self.host_line(), &format!("Cookie: {cookies}")], "")
     }
 
     /// Logs in by the link, and returns the cookies of the session.
-    fn log_in(&self) -> String {
+    pub(super) fn log_in(&self) -> String {
         let form = self.get(&format!("/login?key={}", self.key), "");
         let body = format!("token={}&key={}&to=/look", form.field("token"), form.field("key"));
         let answer = self.post("/login", &form.cookies(), &body);
@@ -159,13 +159,13 @@ fn unchunked(mut body: &[u8]) -> Vec<u8> {
 }
 
 /// The addresses of all links of a page, unescaped.
-fn links(answer: &Answer) -> Vec<String> {
+pub(super) fn links(answer: &Answer) -> Vec<String> {
     let text = answer.text();
     let after = text.split("href=\"").skip(1);
     after.map(|rest| rest.split('"').next().unwrap().replace("&#38;", "&").replace("&amp;", "&")).collect()
 }
 
-fn link(answer: &Answer, beginning: &str) -> String {
+pub(super) fn link(answer: &Answer, beginning: &str) -> String {
     let found = links(answer).into_iter().find(|link| link.starts_with(beginning));
     found.unwrap_or_else(|| panic!("no {beginning} in {}", answer.text()))
 }
@@ -427,6 +427,10 @@ fn hostile_names_and_bytes_stay_text() {
     for answer in &pages {
         let text = answer.text();
         assert!(text.starts_with("<!doctype html>"));
+        // Pages with commands have the script that copies them, and their policy names its hash.
+        let script = text.matches("<script>// A button behind each command").count();
+        assert_eq!(script > 0, answer.header("content-security-policy").contains("script-src 'sha256-"));
+        let text = text.replacen("<script>// A button", "", 1);
         // All markup is ours: no other element begins, and no attribute is added.
         for hostile in ["<script", "<svg onload", "<img src=x", "<b>=", "<i>", "onerror=alert(1)>"] {
             let inside = text.matches(hostile).count();

@@ -7,6 +7,7 @@ mod venti;
 mod web;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use anyhow::{Context, Result};
@@ -23,7 +24,7 @@ use varve_serve::nbd::{
 };
 use varve_serve::venti::{ClientSessions, InheritedSockets, ServiceState, VentiSettings, notify};
 use varve_serve::{BoundedFileSystem, ListenError, TcpServer, TlsIdentity, nfs, webdav};
-use varve_session::{CommandSession, LeaseScope, LeasedSnapshotList, UsageError};
+use varve_session::{CommandSession, LeaseScope, LeasedSnapshotList, StoreLocation, UsageError};
 use varve_store::{Store, WithoutBarren};
 use varve_web::ArchiveState;
 use varve_world::World;
@@ -298,8 +299,17 @@ fn snapshot_front_ends(
     let state = |store: &Arc<Store>| {
         Arc::new(ServedState::new(invocation, store, args.config.clone())) as Arc<dyn ArchiveState>
     };
-    front_ends.extend(web::start(args, snapshots, listed.store.map(state), blocks)?);
+    front_ends.extend(web::start(args, named_store(invocation), snapshots, listed.store.map(state), blocks)?);
     Ok(front_ends)
+}
+
+/// Returns the store as a command in any folder names it.
+fn named_store(invocation: &Invocation) -> Option<PathBuf> {
+    let named = invocation.session.store_path().ok()?;
+    match invocation.session.home() {
+        Ok(StoreLocation::Folder(folder)) => std::path::absolute(folder).ok(),
+        _ => Some(named),
+    }
 }
 
 /// Prints all addresses for the user who started the server.

@@ -1,5 +1,6 @@
 //! The web page as a front end.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -30,9 +31,10 @@ impl FrontEnd for WebFrontEnd {
     }
 }
 
-/// Starts the page, if it is requested.
+/// Starts the page, if it is requested. `store` is the store as commands on other machines name it.
 pub(super) fn start(
     args: &ServeArgs,
+    store: Option<PathBuf>,
     snapshots: impl FnOnce() -> Result<Box<dyn SnapshotList>>,
     state: Option<Arc<dyn ArchiveState>>,
     blocks: &Arc<dyn BlockStore>,
@@ -46,6 +48,7 @@ pub(super) fn start(
         password,
         tls: args.http_tls.as_ref().map(identity).transpose()?,
         snapshots: snapshots()?,
+        store,
         state,
         blocks: Arc::clone(blocks),
         workers: Arc::new(RealWorkers::one_a_core()),
