@@ -49,12 +49,17 @@ fn disk(sandbox: &Sandbox) -> Option<Vec<u8>> {
     Some(fs::read(disk).unwrap())
 }
 
+/// Unmounts a volume. It may be in use for a moment, as others look at all mounts.
+#[expect(clippy::disallowed_methods, reason = "the volume is in use in real time")]
 fn unmount(mount: &Path) {
-    for words in [["fusermount", "-u"].as_slice(), &["umount"]] {
-        let mut command = std::process::Command::new(words[0]);
-        if command.args(&words[1..]).arg(mount).status().is_ok_and(|status| status.success()) {
-            return;
+    for _ in 0..100 {
+        for words in [["fusermount", "-u"].as_slice(), &["umount"]] {
+            let mut command = std::process::Command::new(words[0]);
+            if command.args(&words[1..]).arg(mount).status().is_ok_and(|status| status.success()) {
+                return;
+            }
         }
+        std::thread::sleep(std::time::Duration::from_millis(100));
     }
     panic!("{} cannot be unmounted", mount.display());
 }
