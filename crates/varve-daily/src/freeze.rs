@@ -14,11 +14,11 @@ mod undo;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::config::FreezeKind;
 use anyhow::{Context, Result, bail};
 
 use self::mount_table::MountTable;
 pub use self::undo::UndoStep;
+use crate::config::FreezeKind;
 
 /// A frozen view.
 pub struct FrozenView {

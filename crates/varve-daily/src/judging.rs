@@ -17,8 +17,7 @@ pub use continued::ContinuedStore;
 pub use drill_record::{Drill, DrillRecord};
 pub use facts::{SnapshotFact, StoreFacts, snapshot_facts, store_mark};
 pub use judge::{
-    HeldSnapshots, JudgeContext, OpenStoreView, ReplicaView, StatusReport, StoreView, WriteOnlyView,
-    judge_store,
+    JudgeContext, OpenStoreView, ReplicaView, StatusReport, StoreView, WriteOnlyView, judge_store,
 };
 pub use series::{is_of_source, is_series_of};
-pub use unread::{UnreadFiles, unread_files};
+pub use unread::unread_files;

@@ -48,13 +48,11 @@ pub use config::{
 };
 pub use jobs::{DailyJob, Histories, JobDecision, JobKind, decide, jobs, would_forget};
 pub use judging::{
-    ContinuedStore, Drill, DrillRecord, HeldSnapshots, JudgeContext, OpenStoreView, ReplicaView,
-    ReportedStates, ServerClock, SnapshotFact, StatusReport, StoreFacts, StoreView, UnreadFiles,
-    WriteOnlyView, clock_behind_text, clock_leap_text,
+    Drill, DrillRecord, SnapshotFact, StatusReport, StoreFacts, clock_behind_text, clock_leap_text,
 };
 pub use loaded_config::{LoadedConfig, own_file, session_at, usual_store};
-pub use notices::{Channel, PATIENCE, PromiseNotice, Sent, channels, promise_value, send};
-pub use promise::{JudgedPromise, PromiseKind, PromiseLimits, PromiseState, judge_age, judge_room};
+pub use notices::{Channel, PromiseNotice, Sent, channels, promise_value, send};
+pub use promise::{JudgedPromise, PromiseKind, PromiseLimits, PromiseState};
 pub use running::{
     DrillOrder, ForgetOrder, JobOrder, JobOutcome, JobRecord, OrderedWork, ReplicateOrder, RunEnd,
     RunObserver, RunRequest, SnapshotOrder, end_with_run, is_job_process, planned_jobs, run_due_jobs,
@@ -62,9 +60,9 @@ pub use running::{
 };
 pub use state::{ForgottenSnapshot, LoggedJob, NoticeState, RunLock, StateFolder, WorkingRun};
 pub use status::{MetricsText, free_bytes, judge_all, judge_named, metrics_page};
-pub use stores::{id_at, require_identity};
+pub use stores::id_at;
 pub use timing::{
     Dueness, Every, JobHistory, MachineState, ParseEveryError, ParseLoadError, ParsePowerError,
     ParseTimeSpanError, ParseUploadError, Period, PowerNeed, PowerState, RunConditions, Timetable,
-    UploadRate, UploadRates, age, back_off, due, parse_load, parse_time_span, show_time_span, spread_offset,
+    UploadRate, UploadRates, age, due, parse_time_span, show_time_span,
 };

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{ConfigText, ConfiguredStore, Credential, DailyConfig, StoreKey};
 use anyhow::{Context, Result, bail};
 use jiff::tz::TimeZone;
 use varve_session::{
     CommandSession, KeyOptions, ReplicaReads, SessionSettings, UsageError, UserInterface, moment,
 };
 use varve_world::{FileUse, open_trusted, require_trusted, require_trusted_program};
+
+use crate::config::{ConfigText, ConfiguredStore, Credential, DailyConfig, StoreKey};
 
 const OF_THE_MACHINE: &str = "/etc/varve/varve.toml";
 const STATE_OF_THE_MACHINE: &str = "/var/lib/varve";

@@ -1,6 +1,6 @@
 //! Notices about promises: by mail, by ntfy, Gotify and web hooks, and as a heartbeat.
 //!
-//! [`send`] returns within [`PATIENCE`], whatever the servers do. A channel that has not answered
+//! [`send`] returns within ten seconds, whatever the servers do. A channel that has not answered
 //! by then has failed. A notice has no name of an archived file, unless the configuration allows
 //! it.
 
@@ -11,6 +11,5 @@ mod secret;
 mod send;
 mod web;
 
-pub use limits::PATIENCE;
 pub use notice::{PromiseNotice, promise_value};
 pub use send::{Channel, Sent, channels, send};

@@ -9,5 +9,5 @@ mod taken_over;
 pub use open_store::{open_store, read_facts};
 pub use replica_views::look_at_replicas;
 pub use server_clocks::ask_clocks;
-pub use store_identity::{check_identity, id_at, require_identity};
+pub use store_identity::{check_identity, id_at};
 pub use taken_over::check_series;

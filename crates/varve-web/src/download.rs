@@ -3,6 +3,7 @@
 //! Archived bytes are hostile. They are sent as an attachment of no particular type, in a sandbox,
 //! so that a browser neither shows nor runs them. Only a picture of a known kind has a type.
 
+mod folder_walk;
 pub(crate) mod sent_bytes;
 pub(crate) mod tar;
 pub(crate) mod tar_header;
@@ -69,9 +70,8 @@ impl Form {
     }
 }
 
-/// A place that was found, and the request that it is for.
+/// A place that was found.
 struct Found {
-    request: PageRequest,
     place: Place,
     file_name: Vec<u8>,
     snapshot: varve_archive::Snapshot,
@@ -89,13 +89,7 @@ pub(crate) async fn answer(site: Arc<Site>, request: Request<Body>, form: Form) 
     let made = tokio::task::spawn_blocking(move || {
         let request = site.request(session, uri);
         match find(&request, form) {
-            Ok((place, file_name, snapshot, media_type)) => send(
-                Found { request, place, file_name, snapshot, media_type },
-                form,
-                &headers,
-                method == Method::HEAD,
-                slot,
-            ),
+            Ok(found) => send(&request.site, found, form, &headers, method == Method::HEAD, slot),
             Err(error) => error_page(&request, &error).map_or_else(
                 |_| StatusCode::INTERNAL_SERVER_ERROR.into_response(),
                 IntoResponse::into_response,
@@ -105,9 +99,7 @@ pub(crate) async fn answer(site: Arc<Site>, request: Request<Body>, form: Form) 
     made.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
-type FoundPlace = (Place, Vec<u8>, varve_archive::Snapshot, HeaderValue);
-
-fn find(request: &PageRequest, form: Form) -> Result<FoundPlace, PageError> {
+fn find(request: &PageRequest, form: Form) -> Result<Found, PageError> {
     let at = SnapshotPlace::parse(request, form.prefix())?;
     let place = at.find(request)?;
     let is_fitting = match form {
@@ -133,10 +125,12 @@ fn find(request: &PageRequest, form: Form) -> Result<FoundPlace, PageError> {
         Some(name) => name.to_vec(),
         None => at.snapshot.name.clone().into_bytes(),
     };
-    Ok((place, [&own, form.ending()].concat(), at.snapshot.clone(), media_type))
+    let file_name = [&own, form.ending()].concat();
+    Ok(Found { place, file_name, snapshot: at.snapshot.clone(), media_type })
 }
 
 fn send(
+    site: &Arc<Site>,
     found: Found,
     form: Form,
     headers: &HeaderMap,
@@ -159,11 +153,12 @@ fn send(
         }
     };
     let media_type = found.media_type.clone();
-    let body = if is_head { Body::empty() } else { stream(found, form, range.clone(), slot) };
+    let body =
+        if is_head { Body::empty() } else { stream(Arc::clone(site), found, form, range.clone(), slot) };
     let mut answer = (status, body).into_response();
     sandbox(&mut answer);
     answer.headers_mut().insert(CONTENT_TYPE, media_type);
-    // A picture that is opened by itself is stored, too: an attachment is shown in a page only.
+    // A page shows the picture all the same. A browser that opens its address stores it.
     put(&mut answer, CONTENT_DISPOSITION, &file_name);
     if form == Form::File {
         put(&mut answer, ACCEPT_RANGES, "bytes");
@@ -232,12 +227,12 @@ fn single_range(headers: &HeaderMap, size: u64) -> RangeWish {
 
 /// The bytes of a download, which are read while they are sent. Damage ends the connection before
 /// its time, so that no client takes the file for whole.
-fn stream(found: Found, form: Form, range: Range<u64>, slot: OwnedSemaphorePermit) -> Body {
+fn stream(site: Arc<Site>, found: Found, form: Form, range: Range<u64>, slot: OwnedSemaphorePermit) -> Body {
     let (sent, body) = SentBytes::channel();
     tokio::task::spawn_blocking(move || {
-        let in_use = found.request.site.snapshots.note_use(&found.snapshot.id);
+        let in_use = site.snapshots.note_use(&found.snapshot.id);
         let mut sent = sent;
-        let read = read(&found, form, range, &mut sent);
+        let read = read(&site, &found, form, range, &mut sent);
         if let Err(error) = read {
             sent.fail(&error);
         }
@@ -246,8 +241,13 @@ fn stream(found: Found, form: Form, range: Range<u64>, slot: OwnedSemaphorePermi
     body
 }
 
-fn read(found: &Found, form: Form, range: Range<u64>, sent: &mut SentBytes) -> Result<(), String> {
-    let site = &found.request.site;
+fn read(
+    site: &Site,
+    found: &Found,
+    form: Form,
+    range: Range<u64>,
+    sent: &mut SentBytes,
+) -> Result<(), String> {
     let node = &found.place.node;
     // Blocks of folders are read around the cache, since each is read once.
     let stored = StoredFiles::new(&*site.blocks);

@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::config::{Credential, DailyConfig, PushConfig, SourceWhat, StoreKey};
 use varve_world::{DistrustError, FileUse, require_trusted, require_trusted_program};
+
+use crate::config::{Credential, DailyConfig, PushConfig, SourceWhat, StoreKey};
 
 /// Describes each of them once, with its remedy.
 #[must_use]

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::config::{ConfiguredSource, ReplicaTrigger, SourceWhat};
-use crate::judging::{ContinuedStore, StoreFacts};
 use varve_block::with_causes;
 use varve_session::target;
 use varve_world::{Clock, RealClock};
 
+use crate::config::{ConfiguredSource, ReplicaTrigger, SourceWhat};
+use crate::judging::{ContinuedStore, StoreFacts};
 use crate::loaded_config::LoadedConfig;
 use crate::stores::{id_at, read_facts};
 

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::config::FROZEN_PREFIX;
 use anyhow::{Context, Result, bail};
 
 use super::undo::SUBVOLUME_INODE;
 use super::{FreezeOrder, FrozenView, UndoStep, refuse_other, tool};
+use crate::config::FROZEN_PREFIX;
 
 /// The number of Btrfs in the kernel.
 const BTRFS: u64 = 0x9123_683e;

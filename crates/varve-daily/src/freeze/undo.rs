@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::config::FROZEN_PREFIX;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::mount_table::MountTable;
 use super::tool;
+use crate::config::FROZEN_PREFIX;
 
 /// The inode number of the top of each Btrfs subvolume.
 pub(super) const SUBVOLUME_INODE: u64 = 256;

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use crate::config::{ConfiguredReplica, ConfiguredSource, ConfiguredStore, ReplicaTrigger};
-use crate::timing::{Every, RunConditions, Timetable, spread_offset};
-
 use crate::loaded_config::LoadedConfig;
+use crate::timing::{Every, RunConditions, Timetable, spread_offset};
 
 /// The kinds of jobs, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

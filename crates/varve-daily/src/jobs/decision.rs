@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use crate::config::ReplicaTrigger;
-use crate::timing::{Dueness, age, back_off, due, show_time_span};
 use varve_session::moment;
 use varve_world::Timestamp;
 
 use super::daily_job::DailyJob;
 use super::histories::Histories;
 use super::machine_state::machine_state;
+use crate::config::ReplicaTrigger;
+use crate::timing::{Dueness, age, back_off, due, show_time_span};
 
 /// The decision about a job.
 pub struct JobDecision {

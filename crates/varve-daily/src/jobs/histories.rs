@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::config::DailyConfig;
-use crate::judging::{Drill, StoreFacts, is_of_source, is_series_of, store_mark};
-use crate::timing::{JobHistory, age};
 use serde_json::{Map, Value, json};
 use varve_session::StoreLocation;
 use varve_world::Timestamp;
 
 use super::daily_job::{DailyJob, JobKind, jobs};
 use super::empty_folders::is_empty_folder;
+use crate::config::DailyConfig;
+use crate::judging::{Drill, StoreFacts, is_of_source, is_series_of, store_mark};
 use crate::loaded_config::LoadedConfig;
 use crate::stores::read_facts;
+use crate::timing::{JobHistory, age};
 
 /// The number of newest times that are kept of each history.
 const TIMES_MAX: usize = 200;

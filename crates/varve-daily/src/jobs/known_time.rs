@@ -1,12 +1,12 @@
 //! Decides if the time is known well enough to forget snapshots and to free space.
 
-use crate::config::ConfiguredSource;
-use crate::judging::{clock_behind_text, clock_leap_text, server_clock_fault};
 use anyhow::Result;
 use varve_archive::retention::RetentionRule;
 use varve_world::{Clock, RealClock};
 
 use super::daily_job::{DailyJob, JobKind};
+use crate::config::ConfiguredSource;
+use crate::judging::{clock_behind_text, clock_leap_text, server_clock_fault};
 use crate::loaded_config::LoadedConfig;
 use crate::stores::{ask_clocks, read_facts};
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::ConfiguredSource;
-use crate::judging::{StoreFacts, is_of_source};
 use varve_archive::retention::{Dated, RetentionPolicy, RetentionZone, judge};
 use varve_world::Timestamp;
 
+use crate::config::ConfiguredSource;
+use crate::judging::{StoreFacts, is_of_source};
 use crate::loaded_config::LoadedConfig;
 
 /// Returns the policy of a source.

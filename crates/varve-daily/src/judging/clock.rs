@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::timing::{age, show_time_span};
 use varve_archive::TimeLeap;
 use varve_block::visible;
 use varve_session::moment;
 use varve_world::Timestamp;
+
+use crate::timing::{age, show_time_span};
 
 /// A clock that differs by more than this is wrong.
 pub(crate) const CLOCK_TOLERANCE: Duration = Duration::from_secs(300);

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::config::{ConfiguredSource, ConfiguredStore, DailyConfig};
-use crate::timing::{age, show_time_span};
 use varve_archive::WorkDays;
 use varve_block::visible;
 use varve_world::Timestamp;
 
 use super::facts::{SnapshotFact, StoreFacts};
 use super::series::is_series_of;
+use crate::config::{ConfiguredSource, ConfiguredStore, DailyConfig};
+use crate::timing::{age, show_time_span};
 
 /// A series has ended once its newest snapshot is older than this.
 const SILENCE: Duration = Duration::from_secs(7 * 86_400);
@@ -131,11 +131,11 @@ impl<'a> ContinuedStore<'a> {
 mod tests {
     use std::path::Path;
 
-    use crate::config::ConfigText;
     use varve_archive::SnapshotId;
     use varve_archive::retention::{ContentKind, Dated};
 
     use super::*;
+    use crate::config::ConfigText;
 
     const DAY: i64 = 86_400_000_000_000;
     const NOW: Timestamp = Timestamp(20_000 * DAY);

@@ -3,9 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::config::{ConfiguredReplica, ConfiguredSource, DailyConfig, ReplicaTrigger};
-use crate::promise::{JudgedPromise, PromiseKind, PromiseState, judge_age, judge_room};
-use crate::timing::{age, show_time_span};
 use varve_archive::SnapshotId;
 use varve_block::visible;
 use varve_session::moment;
@@ -17,6 +14,9 @@ use super::drill_record::Drill;
 use super::facts::{SnapshotFact, StoreFacts};
 use super::series::{is_of_source, is_series_of};
 use super::unread::{UNREAD_NIGHTS, UnreadFiles};
+use crate::config::{ConfiguredReplica, ConfiguredSource, DailyConfig, ReplicaTrigger};
+use crate::promise::{JudgedPromise, PromiseKind, PromiseState, judge_age, judge_room};
+use crate::timing::{age, show_time_span};
 
 /// The growth of a store is taken from this time.
 const GROWTH_TIME: Duration = Duration::from_secs(60 * 86_400);
@@ -523,10 +523,10 @@ fn counted(count: usize, what: &str) -> String {
 mod tests {
     use std::path::Path;
 
-    use crate::config::ConfigText;
     use varve_archive::retention::{ContentKind, Dated};
 
     use super::*;
+    use crate::config::ConfigText;
 
     const DAY: i64 = 86_400_000_000_000;
     const NOW: Timestamp = Timestamp(20_000 * DAY);

@@ -1,8 +1,7 @@
 //! The snapshots that belong to a source of the configuration.
 
-use crate::config::{ConfiguredSource, DailyConfig, SourceWhat};
-
 use super::facts::SnapshotFact;
+use crate::config::{ConfiguredSource, DailyConfig, SourceWhat};
 
 /// Reports whether the machine `host` took a snapshot of a source.
 #[must_use]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::DailyConfig;
 use varve_archive::{Archive, SnapshotContent};
 use varve_block::{BlockStore, visible};
 use varve_content::NodeProblem;
@@ -10,6 +9,7 @@ use varve_content::folder::{ListEvent, ListNext, StoredFiles, list};
 
 use super::facts::{SnapshotFact, StoreFacts};
 use super::series::is_of_source;
+use crate::config::DailyConfig;
 
 /// A file that was unreadable in this many snapshots in a row breaks the promise of its source.
 pub const UNREAD_NIGHTS: usize = 3;

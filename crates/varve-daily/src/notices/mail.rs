@@ -1,6 +1,5 @@
 //! Notices by mail.
 
-use crate::config::MailConfig;
 use lettre::message::Mailbox;
 use lettre::message::header::ContentType;
 use lettre::transport::smtp::authentication::Credentials;
@@ -10,6 +9,7 @@ use varve_block::with_causes;
 use super::limits::EXCHANGE;
 use super::notice::PromiseNotice;
 use super::secret::secret;
+use crate::config::MailConfig;
 
 /// Sends a mail.
 pub fn send(config: &MailConfig, notice: &PromiseNotice) -> Result<(), String> {

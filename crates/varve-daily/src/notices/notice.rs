@@ -1,9 +1,10 @@
 //! The text of a notice.
 
-use crate::promise::{JudgedPromise, PromiseState};
-use crate::timing::show_time_span;
 use serde_json::{Value, json};
 use varve_block::visible;
+
+use crate::promise::{JudgedPromise, PromiseState};
+use crate::timing::show_time_span;
 
 /// A notice about the promises of a machine.
 #[derive(Debug, Clone)]
@@ -99,9 +100,8 @@ pub fn promise_value(promise: &JudgedPromise, has_details: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use crate::promise::PromiseKind;
-
     use super::*;
+    use crate::promise::PromiseKind;
 
     #[test]
     fn the_names_of_files_stay_on_the_machine() {

@@ -3,11 +3,10 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
-use crate::config::{MailConfig, NotifyConfig, PushConfig};
-
 use super::limits::PATIENCE;
 use super::notice::PromiseNotice;
 use super::{mail, web};
+use crate::config::{MailConfig, NotifyConfig, PushConfig};
 
 /// A way out of the machine.
 #[derive(Debug, Clone)]
@@ -62,7 +61,7 @@ pub fn channels(config: &NotifyConfig) -> Vec<Channel> {
     all
 }
 
-/// Sends notices through their channels, all at the same time, and waits for at most [`PATIENCE`].
+/// Sends notices through their channels, all at the same time, and waits for at most ten seconds.
 #[must_use]
 pub fn send(notices: Vec<(Channel, PromiseNotice)>) -> Vec<Sent> {
     let (sender, receiver) = mpsc::channel();

@@ -1,6 +1,5 @@
 //! Notices by HTTP.
 
-use crate::config::PushConfig;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue, LOCATION};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, Method, Request, Response};
@@ -11,6 +10,7 @@ use varve_block::{visible, with_causes};
 use super::limits::EXCHANGE;
 use super::notice::PromiseNotice;
 use super::secret::secret;
+use crate::config::PushConfig;
 
 const USER_AGENT: &str = concat!("varve/", env!("CARGO_PKG_VERSION"));
 /// The highest and the usual priority of the services.

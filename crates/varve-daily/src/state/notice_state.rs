@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::judging::ReportedStates;
-use crate::promise::PromiseState;
 use serde_json::{Map, Value, json};
 use varve_world::Timestamp;
+
+use crate::judging::ReportedStates;
+use crate::promise::PromiseState;
 
 /// The state of notices.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The promises and the jobs of a configuration in the text format of Prometheus.
 
-use crate::judging::StatusReport;
-use crate::promise::{JudgedPromise, PromiseState};
 use varve_world::Timestamp;
 
 use super::metrics_text::MetricsText;
 use crate::jobs::Histories;
+use crate::judging::StatusReport;
+use crate::promise::{JudgedPromise, PromiseState};
 
 /// Returns a figure of a promise, if it has one.
 type PromiseFigure = fn(&JudgedPromise) -> Option<u64>;

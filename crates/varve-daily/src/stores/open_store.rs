@@ -3,8 +3,6 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::config::ConfiguredStore;
-use crate::judging::StoreFacts;
 use anyhow::{Result, anyhow};
 use varve_archive::Archive;
 use varve_block::to_hex;
@@ -12,6 +10,8 @@ use varve_session::CommandSession;
 use varve_store::Permission;
 
 use super::store_identity::{check_identity, require_identity};
+use crate::config::ConfiguredStore;
+use crate::judging::StoreFacts;
 
 /// The time after which a store that has not opened is given up. A process that judges promises
 /// beside a job has a minute more.

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::config::ConfiguredReplica;
-use crate::judging::{ReplicaView, snapshot_facts};
 use anyhow::{Result, anyhow};
 use varve_archive::Archive;
 use varve_block::{FailureKind, with_causes};
 use varve_session::{CommandSession, failure_kinds, lock_sentence, target};
 use varve_world::Timestamp;
+
+use crate::config::ConfiguredReplica;
+use crate::judging::{ReplicaView, snapshot_facts};
 
 /// The time after which a replica that has not answered is judged by what earlier runs saw.
 const PATIENCE: Duration = Duration::from_secs(10);

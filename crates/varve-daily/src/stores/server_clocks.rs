@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use crate::judging::ServerClock;
 use varve_remote::ClockServer;
 use varve_world::{Clock, RealClock, Timestamp};
 
+use crate::judging::ServerClock;
 use crate::loaded_config::LoadedConfig;
 
 /// A server that has not answered in this time judges no clock.

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use crate::config::ConfiguredStore;
 use anyhow::{Result, bail};
 use varve_block::to_hex;
 use varve_store::StoreConfig;
+
+use crate::config::ConfiguredStore;
 
 /// Reads the id of the store in a folder. `None` if there is none that can be read, or if the place
 /// is no folder: opening it reports that.

@@ -5,14 +5,14 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::config::{ConfiguredSource, ConfiguredStore, SourceWhat};
-use crate::judging::is_series_of;
 use anyhow::{Result, bail};
 use varve_archive::{Archive, Snapshot, SnapshotContent};
 use varve_block::visible_name;
 use varve_content::NodeList;
 
 use super::open_store::open_store;
+use crate::config::{ConfiguredSource, ConfiguredStore, SourceWhat};
+use crate::judging::is_series_of;
 use crate::loaded_config::LoadedConfig;
 
 /// Refuses a folder whose series is that of another folder: the rules of `keep` would drop the

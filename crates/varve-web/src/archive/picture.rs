@@ -6,8 +6,12 @@
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_block::{BigEndian, LittleEndian};
+
 /// Larger files are not shown.
 pub(crate) const PICTURE_BYTES_MAX: u64 = 16 << 20;
+/// The first bytes, by which the kinds differ from other files.
+pub(crate) const MAGIC_BYTES: u64 = 16;
 /// The bytes from which a picture is recognised. A JPEG has its size after its attributes.
 pub(crate) const HEAD_BYTES: u64 = 256 << 10;
 /// A decoded picture takes four bytes for each of these.
@@ -21,74 +25,91 @@ pub(crate) struct Picture {
     pub(crate) height: u32,
 }
 
+/// Reports whether a file whose first [`MAGIC_BYTES`] these are may be a picture.
+pub(crate) fn has_magic(start: &[u8]) -> bool {
+    kind(start).is_some()
+}
+
 /// Recognises a picture by the beginning of a file; `None` if it is none, or too large.
 pub(crate) fn recognise(start: &[u8], file_bytes: u64) -> Option<Picture> {
-    let (media_type, (width, height)) = if start.starts_with(b"\x89PNG\r\n\x1a\n") {
-        ("image/png", png_size(start)?)
-    } else if start.starts_with(b"\xff\xd8\xff") {
-        ("image/jpeg", jpeg_size(start)?)
-    } else if start.starts_with(b"GIF87a") || start.starts_with(b"GIF89a") {
-        ("image/gif", (little(start, 6, 2)?, little(start, 8, 2)?))
-    } else if start.starts_with(b"RIFF") && start.get(8..12) == Some(b"WEBP") {
-        ("image/webp", webp_size(start)?)
-    } else {
-        return None;
-    };
+    let (media_type, size) = kind(start)?;
+    let (width, height) = size(start)?;
     let pixels = u64::from(width).checked_mul(u64::from(height))?;
     let is_shown = (1..=PIXELS_MAX).contains(&pixels) && file_bytes <= PICTURE_BYTES_MAX;
     is_shown.then_some(Picture { media_type, width, height })
 }
 
-fn byte(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at).map(|byte| u32::from(*byte))
-}
+/// Reads the width and height of a picture of one kind.
+type ReadSize = fn(&[u8]) -> Option<(u32, u32)>;
 
-/// A number of up to four bytes, the lowest first.
-fn little(bytes: &[u8], at: usize, count: usize) -> Option<u32> {
-    let part = bytes.get(at..at.checked_add(count)?)?;
-    Some(part.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
-}
-
-/// A number of up to four bytes, the highest first.
-fn big(bytes: &[u8], at: usize, count: usize) -> Option<u32> {
-    let part = bytes.get(at..at.checked_add(count)?)?;
-    Some(part.iter().fold(0, |number, byte| number << 8 | u32::from(*byte)))
+fn kind(start: &[u8]) -> Option<(&'static str, ReadSize)> {
+    if start.starts_with(b"\x89PNG\r\n\x1a\n") {
+        Some(("image/png", png_size))
+    } else if start.starts_with(b"\xff\xd8\xff") {
+        Some(("image/jpeg", jpeg_size))
+    } else if start.starts_with(b"GIF87a") || start.starts_with(b"GIF89a") {
+        Some(("image/gif", gif_size))
+    } else if start.starts_with(b"RIFF") && start.get(8..12) == Some(b"WEBP") {
+        Some(("image/webp", webp_size))
+    } else {
+        None
+    }
 }
 
 fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {
-    (bytes.get(12..16)? == b"IHDR").then_some(())?;
-    Some((big(bytes, 16, 4)?, big(bytes, 20, 4)?))
+    let mut reader = BigEndian::new(bytes.get(12..)?);
+    (reader.take(4)? == b"IHDR").then_some(())?;
+    Some((reader.u32()?, reader.u32()?))
 }
 
 /// The size in the first frame header. Segments before it are skipped.
 fn jpeg_size(bytes: &[u8]) -> Option<(u32, u32)> {
-    let mut at = 2_usize;
+    let mut reader = BigEndian::new(bytes.get(2..)?);
     loop {
-        let marker = (byte(bytes, at)? == 0xff).then_some(byte(bytes, at.checked_add(1)?)?)?;
-        let body = at.checked_add(2)?;
-        match marker {
-            // Fill bytes.
-            0xff => at = at.checked_add(1)?,
-            0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
-                return Some((big(bytes, body.checked_add(5)?, 2)?, big(bytes, body.checked_add(3)?, 2)?));
-            }
-            // The image data, or its end, without a frame header.
-            0xd8..=0xda => return None,
-            _ => at = body.checked_add(usize::try_from(big(bytes, body, 2)?.max(2)).ok()?)?,
+        (reader.u8()? == 0xff).then_some(())?;
+        let mut marker = reader.u8()?;
+        // Fill bytes.
+        while marker == 0xff {
+            marker = reader.u8()?;
         }
+        // The image data, or its end, without a frame header.
+        if matches!(marker, 0xd8..=0xda) {
+            return None;
+        }
+        let mut body = reader;
+        let length = reader.u16()?.max(2);
+        if matches!(marker, 0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf) {
+            body.take(3)?;
+            let (height, width) = (body.u16()?, body.u16()?);
+            return Some((width.into(), height.into()));
+        }
+        reader.take(usize::from(length.saturating_sub(2)))?;
     }
 }
 
+fn gif_size(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut reader = LittleEndian::new(bytes.get(6..)?);
+    Some((reader.u16()?.into(), reader.u16()?.into()))
+}
+
 fn webp_size(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut reader = LittleEndian::new(bytes.get(20..)?);
     match bytes.get(12..16)? {
-        b"VP8X" => Some((little(bytes, 24, 3)?.checked_add(1)?, little(bytes, 27, 3)?.checked_add(1)?)),
+        b"VP8X" => {
+            reader.take(4)?;
+            let [w0, w1, w2, h0, h1, h2] = reader.array()?;
+            let size = |low, middle, high| u32::from_le_bytes([low, middle, high, 0]).checked_add(1);
+            Some((size(w0, w1, w2)?, size(h0, h1, h2)?))
+        }
         b"VP8L" => {
-            let bits = (byte(bytes, 20)? == 0x2f).then_some(little(bytes, 21, 4)?)?;
+            (reader.u8()? == 0x2f).then_some(())?;
+            let bits = reader.u32()?;
             Some(((bits & 0x3fff).checked_add(1)?, (bits >> 14 & 0x3fff).checked_add(1)?))
         }
         b"VP8 " => {
-            (bytes.get(23..26)? == [0x9d, 0x01, 0x2a]).then_some(())?;
-            Some((little(bytes, 26, 2)? & 0x3fff, little(bytes, 28, 2)? & 0x3fff))
+            reader.take(3)?;
+            (reader.take(3)? == [0x9d, 0x01, 0x2a]).then_some(())?;
+            Some((u32::from(reader.u16()? & 0x3fff), u32::from(reader.u16()? & 0x3fff)))
         }
         _ => None,
     }
@@ -119,6 +140,7 @@ mod tests {
             (webp(b"VP8L\0\0\0\0\x2f\x03\x40\0\0"), "image/webp", 4, 2),
             (webp(vp8), "image/webp", 32, 16),
         ] {
+            assert!(has_magic(&start[..start.len().min(16)]));
             assert_eq!(recognise(&start, 1_000), Some(Picture { media_type, width, height }));
             // Every beginning of it is no picture, and no panic.
             for end in 0..start.len() {

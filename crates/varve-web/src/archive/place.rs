@@ -10,7 +10,7 @@ use varve_content::folder::{LookupError, lookup};
 use varve_content::{Files, Node, NodeKind};
 
 use super::open_files::{FileOpener, OpenFiles};
-use super::picture::{HEAD_BYTES, PICTURE_BYTES_MAX, Picture, recognise};
+use super::picture::{HEAD_BYTES, MAGIC_BYTES, PICTURE_BYTES_MAX, Picture, has_magic, recognise};
 
 /// A path with more disks inside disks is not followed.
 const DISKS_MAX: usize = 3;
@@ -116,9 +116,10 @@ impl Place {
     /// The picture that this file is, if a page may show it.
     pub(crate) fn picture(&self) -> Option<Picture> {
         let is_small = self.node.kind == NodeKind::File && self.node.size <= PICTURE_BYTES_MAX;
-        let read = || self.files.with(|files| read_start(files, &self.node, HEAD_BYTES)).ok();
-        let start = is_small.then(read)??;
-        recognise(&start, self.node.size)
+        let read = |count| self.files.with(|files| read_start(files, &self.node, count)).ok();
+        // Most files are none, and their first bytes tell.
+        let magic = is_small.then(|| read(MAGIC_BYTES))??;
+        recognise(&has_magic(&magic).then(|| read(HEAD_BYTES))??, self.node.size)
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use varve_block::with_causes;
 use varve_content::{Files, Node, NodeKind};
 
+use super::folder_walk::walk_below;
 use super::sent_bytes::SentBytes;
 use super::tar_header::{TAR_BLOCK_BYTES, header};
 
@@ -29,21 +29,11 @@ pub(crate) fn write_tar(
     let root = if matches!(name.as_slice(), b"" | b"." | b"..") { b"folder".to_vec() } else { name };
     let mut links = BTreeMap::new();
     write_node(files, folder, &root, &mut links, sent)?;
-    // Each open folder is a list of the nodes that are left in it.
-    let mut open = vec![(root, files.nodes(folder))];
-    while let Some((path, nodes)) = open.last_mut() {
-        let Some(node) = nodes.next() else {
-            open.pop();
-            continue;
-        };
-        let node = node.map_err(|error| with_causes(&error))?;
+    walk_below(files, folder, root, DEPTH_MAX, |path, node, _| {
         let below = [path.as_slice(), b"/", &node.name].concat();
-        write_node(files, &node, &below, &mut links, sent)?;
-        if node.kind == NodeKind::Folder && open.len() < DEPTH_MAX {
-            let nodes = files.nodes(&node);
-            open.push((below, nodes));
-        }
-    }
+        write_node(files, node, &below, &mut links, sent)?;
+        Ok(Some(below))
+    })?;
     sent.send_zeros(2 * TAR_BLOCK_BYTES as u64).map_err(|error| error.to_string())
 }
 

@@ -7,11 +7,12 @@
 
 use std::io::Write;
 
-use rawzip::ZipArchiveWriter;
 use rawzip::time::UtcDateTime;
+use rawzip::{ZipArchiveWriter, ZipFileBuilder};
 use varve_block::with_causes;
 use varve_content::{Files, Node, NodeKind};
 
+use super::folder_walk::walk_below;
 use super::sent_bytes::SentBytes;
 use crate::show;
 
@@ -43,33 +44,23 @@ pub(crate) fn write_zip(
         left_out: ZipOmissions::default(),
     };
     zip.add_folder(folder, &root)?;
-    // Each open folder is a list of the nodes that are left in it.
-    let mut open = vec![(root, files.nodes(folder))];
-    while let Some((path, nodes)) = open.last_mut() {
-        let Some(node) = nodes.next() else {
-            open.pop();
-            continue;
-        };
-        let node = node.map_err(|error| with_causes(&error))?;
+    walk_below(files, folder, root, DEPTH_MAX, |path, node, is_deepest| {
         let below = match safe_name(&node.name) {
             Ok(name) => format!("{path}/{name}"),
             Err(reason) => {
                 let shown = format!("{path}/{}", show::name(&node.name));
                 zip.left_out.add(&shown, reason);
-                continue;
+                return Ok(None);
             }
         };
         match node.kind {
-            NodeKind::File => zip.add_file(files, &node, &below)?,
-            NodeKind::Folder if open.len() < DEPTH_MAX => {
-                zip.add_folder(&node, &below)?;
-                let nodes = files.nodes(&node);
-                open.push((below, nodes));
-            }
-            NodeKind::Folder => zip.left_out.add(&below, "its folders are too deep"),
+            NodeKind::File => zip.add_file(files, node, &below)?,
+            NodeKind::Folder if is_deepest => zip.left_out.add(&below, "its folders are too deep"),
+            NodeKind::Folder => zip.add_folder(node, &below)?,
             kind => zip.left_out.add(&below, &kind.to_string()),
         }
-    }
+        Ok(Some(below))
+    })?;
     zip.finish()
 }
 
@@ -145,28 +136,31 @@ impl ZipWriter<'_> {
     fn add_file(&mut self, files: &dyn Files, node: &Node, path: &str) -> Result<(), String> {
         self.counts.add(path)?;
         let file = self.zip.new_file(path).unix_permissions(0o100_000 | u32::from(node.mode & 0o777));
-        let started = file.last_modified(time_of(node)).start();
-        let (mut entry, config) = started.map_err(|error| error.to_string())?;
-        let mut data = config.wrap(&mut entry);
-        write_content(files, node, &mut data)?;
-        let (_, descriptor) = data.finish().map_err(|error| error.to_string())?;
-        entry.finish(descriptor).map_err(|error| error.to_string())?;
-        Ok(())
+        write_entry(file.last_modified(time_of(node)), |data| write_content(files, node, data))
     }
 
     /// Writes the list of left-out names, and the table.
     fn finish(mut self) -> Result<(), String> {
         if self.left_out.count > 0 {
             let text = self.left_out.list();
-            let (mut entry, config) =
-                self.zip.new_file(LIST_NAME).start().map_err(|error| error.to_string())?;
-            let mut data = config.wrap(&mut entry);
-            data.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
-            let (_, descriptor) = data.finish().map_err(|error| error.to_string())?;
-            entry.finish(descriptor).map_err(|error| error.to_string())?;
+            let write =
+                |data: &mut dyn Write| data.write_all(text.as_bytes()).map_err(|error| error.to_string());
+            write_entry(self.zip.new_file(LIST_NAME), write)?;
         }
         self.zip.finish().map(drop).map_err(|error| error.to_string())
     }
+}
+
+/// Writes a file of the zip file.
+fn write_entry(
+    entry: ZipFileBuilder<'_, '_, &mut SentBytes>,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), String>,
+) -> Result<(), String> {
+    let (mut entry, config) = entry.start().map_err(|error| error.to_string())?;
+    let mut data = config.wrap(&mut entry);
+    write(&mut data)?;
+    let (_, descriptor) = data.finish().map_err(|error| error.to_string())?;
+    entry.finish(descriptor).map(drop).map_err(|error| error.to_string())
 }
 
 /// The time of the last change. A zip file has times from 1980 on.
@@ -175,7 +169,7 @@ fn time_of(node: &Node) -> UtcDateTime {
 }
 
 /// Writes the bytes of a file. Its holes become zeros.
-fn write_content(files: &dyn Files, node: &Node, to: &mut impl Write) -> Result<(), String> {
+fn write_content(files: &dyn Files, node: &Node, to: &mut dyn Write) -> Result<(), String> {
     const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
     let zeros = |to: &mut dyn Write, count: u64| {
         let mut left = count;

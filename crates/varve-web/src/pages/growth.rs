@@ -78,9 +78,13 @@ struct GrowthSum {
 }
 
 impl GrowthChart {
-    /// The growth up to `today`.
-    pub(crate) fn of(view: &SnapshotView, today: Date, zone: &TimeZone) -> Self {
-        let firsts = first_snapshots(view);
+    /// The growth up to `today`, without the first snapshots of the sources.
+    pub(crate) fn of(
+        view: &SnapshotView,
+        firsts: &BTreeSet<SnapshotId>,
+        today: Date,
+        zone: &TimeZone,
+    ) -> Self {
         let day_of = |snapshot: &Snapshot| show::day(snapshot.time, zone);
         let Some(oldest) = view.snapshots().first().map(day_of) else { return Self::default() };
         let newest = view.snapshots().last().map_or(today, day_of).max(today);
@@ -160,7 +164,7 @@ impl GrowthChart {
     }
 }
 
-/// The first snapshot of each source that the archive has.
+/// The first snapshot of each source.
 pub(crate) fn first_snapshots(view: &SnapshotView) -> BTreeSet<SnapshotId> {
     view.all_series().filter_map(|(_, mut snapshots)| snapshots.next().map(|first| first.id)).collect()
 }
@@ -209,10 +213,14 @@ mod tests {
         SnapshotView::new(&snapshots)
     }
 
+    fn drawn(view: &SnapshotView, today: Date) -> GrowthChart {
+        GrowthChart::of(view, &first_snapshots(view), today, &TimeZone::UTC)
+    }
+
     #[test]
     fn a_young_archive_grows_by_day_and_its_first_snapshot_is_no_growth() {
         let nights = (0..29).map(|day| (day, if day == 0 { 400 << 20 } else { 3 << 20 }));
-        let chart = GrowthChart::of(&view(nights), Date::constant(1970, 1, 30), &TimeZone::UTC);
+        let chart = drawn(&view(nights), Date::constant(1970, 1, 30));
         assert!(chart.is_by_day);
         assert_eq!((chart.first_count, chart.first_stored), (1, 400 << 20));
         assert_eq!((chart.bars.len(), chart.rows.len()), (28, 28));
@@ -226,15 +234,11 @@ mod tests {
     #[test]
     fn an_older_archive_grows_by_month() {
         let weeks = (0..30).map(|week| (week * 7, 1 << 20));
-        let chart = GrowthChart::of(&view(weeks), Date::constant(1970, 7, 31), &TimeZone::UTC);
+        let chart = drawn(&view(weeks), Date::constant(1970, 7, 31));
         assert!(!chart.is_by_day);
         assert_eq!(chart.rows.len(), 7);
         assert_eq!((chart.rows[6].label.as_str(), chart.rows[6].count.as_str()), ("1970-01", "4"));
-        assert!(
-            GrowthChart::of(&view(std::iter::empty()), Date::constant(1970, 7, 31), &TimeZone::UTC)
-                .bars
-                .is_empty()
-        );
+        assert!(drawn(&view(std::iter::empty()), Date::constant(1970, 7, 31)).bars.is_empty());
     }
 
     #[test]

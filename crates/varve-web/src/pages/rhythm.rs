@@ -18,7 +18,7 @@ const HOUR: i64 = 3_600_000_000_000;
 /// The usual distance of a source's snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rhythm {
-    /// Such as `each day`; empty if the source has too few snapshots.
+    /// The rhythm in words, such as `each day`. It is empty if the source has too few snapshots.
     pub(crate) text: String,
     period: RhythmStep,
 }

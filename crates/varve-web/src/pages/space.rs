@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use askama::Template;
 use varve_archive::retention::{Dated, RetentionPolicy, RetentionRule, judge};
-use varve_archive::{Snapshot, SpaceNeeds};
+use varve_archive::{Snapshot, SnapshotId, SpaceNeeds};
 
 use super::growth::{self, GrowthChart, first_snapshots};
 use super::page::{Frame, PageError, PageHtml};
@@ -84,12 +84,13 @@ pub(crate) fn space(request: &PageRequest) -> Result<PageHtml, PageError> {
             Err(error) => format!("The needs cannot be counted: {}", show::line(error.as_bytes())),
         },
     };
+    let firsts = first_snapshots(&request.view);
     let today = show::day(request.now, request.zone());
-    let chart = GrowthChart::of(&request.view, today, request.zone());
+    let chart = GrowthChart::of(&request.view, &firsts, today, request.zone());
     let (fields, policy, policy_note, policy_problem) = simulated(request, needs);
     PageHtml::of(&SpaceTemplate {
         frame: Frame::new(request, "/space", "Space"),
-        facts: facts(request),
+        facts: facts(request, &firsts),
         firsts: format!(
             "{} of {}",
             show::bytes(chart.first_stored),
@@ -111,7 +112,7 @@ pub(crate) fn space(request: &PageRequest) -> Result<PageHtml, PageError> {
     })
 }
 
-fn facts(request: &PageRequest) -> Vec<(&'static str, String)> {
+fn facts(request: &PageRequest, firsts: &BTreeSet<SnapshotId>) -> Vec<(&'static str, String)> {
     let snapshots = request.view.snapshots();
     let sizes: u64 = snapshots.iter().map(|snapshot| snapshot.size).fold(0, u64::saturating_add);
     let mut facts = vec![
@@ -126,7 +127,6 @@ fn facts(request: &PageRequest) -> Vec<(&'static str, String)> {
     let first = snapshots.first().map_or(now, |first| first.time.0).max(since);
     let days = u64::try_from((now.saturating_sub(first) / DAY).max(1)).unwrap_or(1);
     // The first snapshot of a source comes once, so it says nothing about the days to come.
-    let firsts = first_snapshots(&request.view);
     let recent = snapshots.iter().filter(|snapshot| snapshot.time.0 >= since && snapshot.time.0 <= now);
     let recent = recent.filter(|snapshot| !firsts.contains(&snapshot.id));
     let grown: u64 = recent.filter_map(|snapshot| snapshot.growth).map(|growth| growth.stored_bytes).sum();

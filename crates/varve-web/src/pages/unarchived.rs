@@ -1,7 +1,8 @@
 //! The sources that the configuration names, and that have no snapshot yet.
 
-use varve_daily::{PromiseKind, PromiseState};
+use varve_daily::{JudgedPromise, PromiseKind, PromiseState};
 
+use crate::show;
 use crate::site::PageRequest;
 
 /// A source without a snapshot.
@@ -15,12 +16,12 @@ pub(crate) fn unarchived_sources(request: &PageRequest) -> Vec<UnarchivedSource>
     let Some(Ok(Some(report))) = known.as_ref().map(|known| &known.value) else { return Vec::new() };
     let is_closed =
         report.promises.iter().any(|one| one.kind == PromiseKind::Store && one.state != PromiseState::Kept);
-    let is_without = |promise: &&varve_daily::JudgedPromise| {
+    let is_without = |promise: &&JudgedPromise| {
         promise.kind == PromiseKind::SnapshotWithin
             && promise.figure.is_none()
             && promise.state == PromiseState::Broken
     };
     // A store that does not open says nothing about its snapshots.
     let promises = report.promises.iter().filter(|_| !is_closed).filter(is_without);
-    promises.map(|promise| UnarchivedSource { name: crate::show::name(promise.subject.as_bytes()) }).collect()
+    promises.map(|promise| UnarchivedSource { name: show::name(promise.subject.as_bytes()) }).collect()
 }
