@@ -1,6 +1,8 @@
 //! `varve job`: the order of a job becomes the command line of the command that does it.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -10,6 +12,9 @@ use varve_daily::{
 };
 
 use super::{Arguments, Command};
+
+/// A longer file is no order.
+const ORDER_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Args)]
 pub struct JobArgs {
@@ -25,15 +30,20 @@ impl Arguments {
     /// When the order cannot be read.
     pub fn carried_out(self) -> Result<Self> {
         let Command::Job(JobArgs { order }) = &self.command else { return Ok(self) };
-        let read = std::fs::read(order).map_err(anyhow::Error::from);
-        let read = read.and_then(|bytes| Ok(serde_json::from_slice::<JobOrder>(&bytes)?));
-        let ordered = read.with_context(|| format!("the order {} cannot be read", order.display()))?;
+        let ordered =
+            read_order(order).with_context(|| format!("the order {} cannot be read", order.display()))?;
         let words = std::iter::once("varve".into()).chain(words_of(&ordered.work));
         let Self { command, .. } = Self::try_parse_from(words).context("the order of a job")?;
         let mut global = self.global;
         global.wait = Some(ordered.wait);
         Ok(Self { global, command })
     }
+}
+
+fn read_order(path: &Path) -> Result<JobOrder> {
+    let mut text = Vec::new();
+    File::open(path)?.take(ORDER_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
 }
 
 /// Returns the command line of an order.
@@ -196,5 +206,9 @@ mod tests {
         let arguments = Arguments::try_parse_from(["varve", "job", "/no/such/order"]).unwrap();
         let error = arguments.carried_out().unwrap_err();
         assert!(error.to_string().contains("/no/such/order cannot be read"), "{error}");
+        // It has no end.
+        let endless = Arguments::try_parse_from(["varve", "job", "/dev/zero"]).unwrap();
+        let error = endless.carried_out().unwrap_err();
+        assert!(error.to_string().contains("/dev/zero cannot be read"), "{error}");
     }
 }
