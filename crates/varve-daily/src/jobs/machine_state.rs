@@ -96,16 +96,18 @@ mod tests {
 
     #[test]
     fn the_network_is_metered_only_if_its_manager_says_so() {
-        use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let unmetered = RunConditions { unmetered: true, ..RunConditions::default() };
         let state = |conditions| machine_state(root.path(), conditions).is_metered;
         assert!(!state(unmetered), "there is no NetworkManager");
         let program = root.path().join("usr/bin/busctl");
         fs::create_dir_all(program.parent().unwrap()).unwrap();
+        // Another process writes the script: what this one has open for writing, a child of another
+        // thread inherits, and the kernel refuses to execute it.
+        let write = "printf \"#!/bin/sh\\necho '$1'\\n\" >$0; chmod 755 $0";
         for (answer, is_metered) in [("u 1", true), ("u 3", true), ("u 4", false), ("u 0", false)] {
-            fs::write(&program, format!("#!/bin/sh\necho '{answer}'\n")).unwrap();
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            let written = Command::new("sh").args(["-c", write]).arg(&program).arg(answer).status().unwrap();
+            assert!(written.success());
             assert_eq!((state(unmetered), state(RunConditions::default())), (is_metered, false), "{answer}");
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::daily::{HOME, broken, configure, daily, daily_ok, home, names, run_log, take_days_ago};
-use crate::sandbox::{Run, is_root, noise, tool};
+use crate::sandbox::{Run, is_root, noise, tool, write_program};
 
 const DRILL: &str = "[care]\ndrill = { restore = \"3 files\", every = \"month\" }\n\
                      [promise]\ndrill-within = \"40d\"\n";
@@ -176,9 +176,7 @@ fn a_running_job_is_postponed_when_the_network_becomes_metered() {
     configure(&sandbox, slow);
     take_days_ago(&sandbox, "slow", 1);
     let manager = sandbox.path("system/usr/bin/busctl");
-    fs::create_dir_all(manager.parent().unwrap()).unwrap();
-    fs::write(&manager, format!("#!/bin/sh\ncat {}\n", sandbox.arg("metered"))).unwrap();
-    fs::set_permissions(&manager, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&manager, &format!("#!/bin/sh\ncat {}\n", sandbox.arg("metered")));
     fs::write(sandbox.path("metered"), "u 4\n").unwrap();
     let words = ["run", "--config", "varve.toml", "--system-root", "system"];
     let mut command = sandbox.command();

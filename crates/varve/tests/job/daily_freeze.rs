@@ -3,7 +3,6 @@
 #![expect(clippy::disallowed_methods, reason = "runs are killed in real time")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::daily::{configure, daily, daily_ok, home, kill_runs, names, without_figures};
 use crate::loop_device::{LoopDevice, LoopMount};
-use crate::sandbox::{Run, Sandbox, copy_folder, is_root, noise, tool};
+use crate::sandbox::{Run, Sandbox, copy_folder, is_root, noise, tool, write_program};
 
 fn has(program: &str) -> bool {
     let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
@@ -44,12 +43,10 @@ fn source(rest: &str) -> String {
 /// Puts a script in front of `btrfs` that does something after a snapshot was made.
 fn after_freezing(sandbox: &Sandbox, script: &str) -> String {
     let program = sandbox.path("bin/btrfs");
-    fs::create_dir_all(program.parent().unwrap()).unwrap();
     let text = format!(
         "#!/bin/sh\nPATH=${{PATH#*:}}\nbtrfs \"$@\" || exit\nif [ \"$2\" = snapshot ]; then {script}; fi\n"
     );
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, &text);
     format!("{}:{}", sandbox.arg("bin"), std::env::var("PATH").unwrap())
 }
 

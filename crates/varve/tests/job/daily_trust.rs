@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 use crate::daily::{HOME, configure, daily, daily_ok, home, names};
-use crate::sandbox::{Sandbox, is_root};
+use crate::sandbox::{Sandbox, is_root, write_program};
 
 /// Nobody on this machine has this user id.
 const STRANGER: u32 = 4_000_000;
@@ -69,7 +69,7 @@ fn a_configuration_that_others_can_write_is_not_believed() {
 fn a_program_that_others_can_write_is_not_started() {
     let sandbox = home("");
     let program = sandbox.path("program");
-    fs::write(&program, format!("#!/bin/sh\necho ran >> {}\necho data\n", sandbox.arg("ran"))).unwrap();
+    write_program(&program, &format!("#!/bin/sh\necho ran >> {}\necho data\n", sandbox.arg("ran")));
     let name = sandbox.arg("program");
     let hook = format!("{HOME}[source.home.hooks]\nbefore = {{ run = [\"{name}\"] }}\n");
     let source = format!("[source.db]\ncommand = [\"{name}\"]\nevery = \"day\"\n");
@@ -92,7 +92,7 @@ fn a_program_that_others_can_write_is_not_started() {
     assert_eq!(names(&sandbox).len(), 2);
     // The program that prints the key is one, too.
     let printer = sandbox.path("printer");
-    fs::write(&printer, format!("#!/bin/sh\ncat {}\n", sandbox.key().unwrap().display())).unwrap();
+    write_program(&printer, &format!("#!/bin/sh\ncat {}\n", sandbox.key().unwrap().display()));
     configure(&sandbox, HOME);
     let key = format!("key-file = \"{}\"", sandbox.key().unwrap().display());
     let config = fs::read_to_string(sandbox.path("varve.toml")).unwrap();

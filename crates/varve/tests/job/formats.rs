@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
 use crate::qemu::{has, tool, wait_for};
-use crate::sandbox::{Sandbox, noise, sparse_image};
+use crate::sandbox::{Sandbox, noise, sparse_image, write_program};
 
 const PROGRAMS: [&str; 2] = ["qemu-img", "qemu-nbd"];
 const FORMATS: [&str; 5] = ["qcow2", "vmdk", "vhdx", "vdi", "vpc"];
@@ -456,8 +456,7 @@ fn an_image_that_changes_while_qemu_opens_it_is_refused() {
         let path = std::env::var("PATH").unwrap();
         let script =
             format!("#!/bin/sh\ncd {}\n{before}\nPATH={path}\nexec qemu-nbd \"$@\"\n", sandbox.arg(""));
-        fs::write(sandbox.path("bin/qemu-nbd"), script).unwrap();
-        fs::set_permissions(sandbox.path("bin/qemu-nbd"), PermissionsExt::from_mode(0o755)).unwrap();
+        write_program(&sandbox.path("bin/qemu-nbd"), &script);
         let mut command = sandbox.command();
         command.env("PATH", format!("{}:{path}", sandbox.arg("bin")));
         command.args(["snapshot", &sandbox.arg("image"), "--allow-backing", &sandbox.arg("allowed")]);
@@ -511,10 +510,8 @@ fn a_tool_that_nobody_has_reached_yet_ends_with_the_program() {
     let image = convert(&sandbox, "qcow2");
     // A script in place of QEMU's tool never listens.
     let bin = sandbox.path("bin");
-    fs::create_dir(&bin).unwrap();
     let script = format!("#!/bin/sh\necho $$ >{}\nexec sleep 1000\n", sandbox.arg("started"));
-    fs::write(bin.join("qemu-nbd"), script).unwrap();
-    fs::set_permissions(bin.join("qemu-nbd"), PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&bin.join("qemu-nbd"), &script);
     let temporary = sandbox.path("tmp");
     fs::create_dir(&temporary).unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::sandbox::{Run, Sandbox, bytes_on_disk, has, noise, tool};
+use crate::sandbox::{Run, Sandbox, bytes_on_disk, has, noise, tool, write_program};
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 40 * MIB;
@@ -81,9 +81,7 @@ fn unnamed(sandbox: &Sandbox) -> usize {
 /// The command with a script in place of e2fsck.
 fn with_e2fsck(sandbox: &Sandbox, script: &str, words: &[&str]) -> Command {
     let program = sandbox.path("bin/e2fsck");
-    fs::create_dir_all(sandbox.path("bin")).unwrap();
-    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&program, &format!("#!/bin/sh\n{script}\n"));
     let mut command = sandbox.command();
     command.env("PATH", format!("{}:{}", sandbox.arg("bin"), std::env::var("PATH").unwrap()));
     command.args(words);

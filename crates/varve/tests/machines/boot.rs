@@ -6,7 +6,7 @@ use crate::qemu;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::loop_device::LoopMount;
-use crate::sandbox::{self, Run, Sandbox};
+use crate::sandbox::{self, Run, Sandbox, write_program};
 use crate::small_guest::{Says, bootable};
 use crate::venti_server::{Server, at, command_at, make_store};
 
@@ -243,11 +243,9 @@ fn a_kept_file_leads_to_no_other_file() {
     comes_up(&sandbox, &["--keep", &plain, "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
 
     // The file is replaced between our check and QEMU's opening: the guest does not start.
-    fs::create_dir(sandbox.path("bin")).unwrap();
     let (path, bin) = (std::env::var("PATH").unwrap(), sandbox.path("bin").join(QEMU));
     let script = format!("#!/bin/sh\ncp {elsewhere} {plain}\nPATH={path}\nexec {QEMU} \"$@\"\n");
-    fs::write(&bin, script).unwrap();
-    fs::set_permissions(&bin, PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&bin, &script);
     let words = ["--keep", &plain, "--no-kvm", "--check", "IS UP", "--timeout", "60"];
     let mut command = command(&sandbox, &words);
     let run = Run::new(command.env("PATH", format!("{}:{path}", sandbox.arg("bin"))).output().unwrap());

@@ -1,12 +1,11 @@
 //! Repositories of the real borg.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::changing_folder::{DAYS, change, checksums, copy, differences, has_all, make, text};
-use crate::sandbox::{Run, Sandbox, noise};
+use crate::sandbox::{Run, Sandbox, noise, write_program};
 
 const PASSPHRASE: &str = "a pass phrase";
 
@@ -86,14 +85,12 @@ impl Borg {
 /// The commands that borg was called with, through a script before it in `PATH`.
 fn recorded(sandbox: &Sandbox, command: &mut Command) -> PathBuf {
     let (folder, log) = (sandbox.path("bin"), sandbox.path("borg-calls"));
-    fs::create_dir_all(&folder).unwrap();
     let path = std::env::var("PATH").unwrap();
     let script = format!(
         "#!/bin/sh\nPATH='{path}'\nfor word; do printf '%s\\n' \"$word\"; done >> '{}'\nexec borg \"$@\"\n",
         log.display()
     );
-    fs::write(folder.join("borg"), script).unwrap();
-    fs::set_permissions(folder.join("borg"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&folder.join("borg"), &script);
     command.env("PATH", format!("{}:{path}", folder.display()));
     log
 }

@@ -170,7 +170,8 @@ impl Sandbox {
     pub fn command_as(&self, user: u32) -> Command {
         let copy = self.path("program");
         if !copy.exists() {
-            fs::copy(&self.program, &copy).unwrap();
+            // Not `fs::copy`, for the reason that is given at `write_program`.
+            tool("cp", [&self.program, &copy]);
         }
         let mut command = self.command_of(&copy, &self.store);
         command.uid(user).gid(user);
@@ -313,6 +314,23 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
 pub fn write_secret(path: &Path, contents: &[u8]) {
     fs::write(path, contents).unwrap();
     close_to_others(path);
+}
+
+/// Writes an executable script, and the folder that it is in.
+///
+/// Another process writes it: a file that this process has open for writing is inherited by every
+/// child that another thread starts, and until that child has started its own program, the kernel
+/// refuses to execute the file ("Text file busy").
+#[track_caller]
+pub fn write_program(path: &Path, script: &str) {
+    let mut install = Command::new("install")
+        .args(["-D", "-m", "755", "/dev/stdin"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    install.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(install.wait().unwrap().success());
 }
 
 fn close_to_others(path: &Path) {
