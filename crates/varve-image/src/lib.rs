@@ -20,6 +20,7 @@
 //! This crate knows nothing of snapshots or stores: it reads any type that implements [`ReadAt`].
 
 mod bytes;
+mod contents;
 mod disks;
 mod file_systems;
 mod leave_out;
@@ -27,7 +28,7 @@ mod relocated_disk;
 
 pub use bytes::ranges::Ranges;
 pub use bytes::read_at::{BytesPart, ReadAt};
-pub use disks::content::{FileSystemKind, VolumeContent};
+pub use contents::volume_content::{FileSystemKind, VolumeContent};
 pub use disks::disk::Disk;
 pub use disks::disk_problem::DiskProblem;
 pub use disks::moved_files::MovedFiles;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use crate::bytes::overlaid::OverlaidBytes;
 use crate::bytes::ranges::Ranges;
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::VolumeContent;
+use crate::contents::volume_content::VolumeContent;
 use crate::disks::disk::Disk;
 use crate::disks::volume::Volume;
+use crate::file_systems::ext::{ExtFileSystem, Relocation, RelocationError, RelocationOptions};
 use crate::file_systems::ext::{loader_with_block_lists, structure};
 use crate::leave_out::open_ext::{ext_claim, is_ext};
 use crate::leave_out::proof::Proof;
-use crate::{ExtFileSystem, Relocation, RelocationError, RelocationOptions};
 
 const SECTOR_BYTES: usize = 512;
 

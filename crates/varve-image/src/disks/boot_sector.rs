@@ -3,7 +3,7 @@
 
 use crate::bytes::fields::{has_at, u8_at, u16_at};
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::is_fat;
+use crate::contents::volume_content::is_fat;
 
 /// Returns the sector size that a boot sector at the beginning of a disk states.
 pub(crate) fn stated_sector_bytes(disk: &dyn ReadAt) -> Option<u64> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::bytes::read_at::ReadAt;
+use crate::contents::detection;
+use crate::contents::volume_content::{FileSystemKind, VolumeContent};
 use crate::disks::boot_sector;
-use crate::disks::content::{FileSystemKind, VolumeContent};
-use crate::disks::detection;
 use crate::disks::disk_problem::DiskProblem;
 use crate::disks::lvm;
 use crate::disks::partitions::{self, TableKind};

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use text::LvmSection;
 
+use crate::bytes::crc::crc32_from;
 use crate::bytes::fields::{array_at, has_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::VolumeContent;
-use crate::disks::crc::crc32_from;
+use crate::contents::volume_content::VolumeContent;
 use crate::disks::disk_problem::DiskProblem;
 use crate::disks::volume::Volume;
 

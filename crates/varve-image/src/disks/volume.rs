@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::bytes::read_at::{BytesPart, ReadAt};
-use crate::disks::content::VolumeContent;
-use crate::disks::detection;
+use crate::contents::detection;
+use crate::contents::volume_content::VolumeContent;
 use crate::disks::disk_problem::DiskProblem;
 use crate::disks::joined::JoinedRanges;
 use crate::disks::partitions::{Partition, PartitionType};
+use crate::file_systems::file_system::{FileSystem, FileSystemError};
 use crate::file_systems::open;
-use crate::{FileSystem, FileSystemError};
 
 /// A part of a disk with content of its own: a partition, a logical volume, or the whole disk.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 
-use crate::OnChild;
+use crate::file_systems::file_system::OnChild;
 
 /// At most this many readers of large folders are served well.
 const BOOKMARKS_MAX: usize = 64;

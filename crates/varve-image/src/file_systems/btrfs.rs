@@ -55,7 +55,9 @@ use self::open_trees::OpenTrees;
 use self::subvolumes::{Subvolume, Subvolumes, find_root};
 use self::trees::Trees;
 use crate::bytes::read_at::ReadAt;
-use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr};
+use crate::file_systems::file_system::{
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr,
+};
 
 /// The longest target that Linux accepts.
 const TARGET_BYTES_MAX: u64 = 64 << 10;

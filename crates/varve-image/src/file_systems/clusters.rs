@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::FileSystemError;
 use crate::bytes::fields::{u16_at, u32_at};
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::FileSystemError;
 
 /// The number of the first cluster.
 pub(crate) const FIRST_CLUSTER: u32 = 2;

@@ -21,7 +21,9 @@ use crate::bytes::fields::u8_at;
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::clusters::{ClusterChain, ClusterRun, Clusters, FIRST_CLUSTER, TableWidth, damaged};
 use crate::file_systems::fat::entry_status;
-use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild};
+use crate::file_systems::file_system::{
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild,
+};
 
 const ROOT: FileId = FileId(0);
 /// The bytes of a folder that are read at a time.

@@ -39,8 +39,10 @@ use superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock, read_only};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::bookmarks::Bookmarks;
 use crate::file_systems::file_system::find_child;
+use crate::file_systems::file_system::{
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr,
+};
 use crate::file_systems::metadata_cache::{MetadataBlock, MetadataCache};
-use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr};
 
 /// The longest target that Linux accepts.
 const TARGET_BYTES_MAX: u64 = 64 << 10;

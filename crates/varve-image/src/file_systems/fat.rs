@@ -20,7 +20,9 @@ use self::boot::{FatBootSector, FatRootFolder};
 use self::entry::{ENTRY_BYTES, FatEntry, FatSlot, LongName};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::clusters::{ClusterChain, Clusters, FIRST_CLUSTER, damaged};
-use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild};
+use crate::file_systems::file_system::{
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild,
+};
 
 const ROOT: FileId = FileId(0);
 /// The bytes of a folder that are read at a time.

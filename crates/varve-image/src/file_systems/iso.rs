@@ -19,7 +19,9 @@ use self::descriptor::VolumeDescriptor;
 use self::record::{IsoRecord, NameEncoding};
 use self::rock_ridge::RockRidge;
 use crate::bytes::read_at::ReadAt;
-use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild};
+use crate::file_systems::file_system::{
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild,
+};
 
 /// No record of a folder crosses a boundary of this size.
 const SECTOR_BYTES: u64 = 2048;

@@ -29,9 +29,11 @@ use self::stream::NtfsStream;
 use self::table::{NtfsFile, NtfsTable};
 use crate::bytes::fields::{u16_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::{
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr,
+};
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::wide_names;
-use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr};
 
 /// The root folder's record.
 const ROOT: FileId = FileId(5);

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::VolumeContent;
+use crate::contents::volume_content::FileSystemKind as Kind;
+use crate::contents::volume_content::VolumeContent;
 use crate::file_systems::btrfs::Btrfs;
 use crate::file_systems::exfat::ExFat;
+use crate::file_systems::ext::ExtFileSystem;
 use crate::file_systems::fat::Fat;
+use crate::file_systems::file_system::{FileSystem, FileSystemError};
 use crate::file_systems::iso::Iso;
 use crate::file_systems::ntfs::NtfsFiles;
 use crate::file_systems::xfs::XfsFiles;
-use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
 
 /// Opens the file system on the volume called `volume`, whose kind is `content`.
 pub(crate) fn file_system(

@@ -1,6 +1,6 @@
 //! Kinds of files as numbers, and names of any bytes, as all file systems of Unix have them.
 
-use crate::FileKind;
+use crate::file_systems::file_system::FileKind;
 
 /// Returns the kind in the upper bits of a mode; `None` for an unknown one.
 pub(crate) fn kind_of_mode(mode: u32) -> Option<FileKind> {

@@ -34,8 +34,10 @@ use superblock::{SUPERBLOCK_BYTES, XfsSuperblock};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::bookmarks::Bookmarks;
 use crate::file_systems::file_system::find_child;
+use crate::file_systems::file_system::{
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr,
+};
 use crate::file_systems::metadata_cache::{MetadataBlock, MetadataCache};
-use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr};
 
 /// The longest target of a symbolic link.
 const TARGET_BYTES_MAX: u64 = 1024;

@@ -1,11 +1,11 @@
 //! The ext file systems of a disk, opened once for all checks that read them.
 
-use crate::FileSystemError;
-use crate::disks::content::{FileSystemKind, VolumeContent};
+use crate::contents::volume_content::{FileSystemKind, VolumeContent};
 use crate::disks::disk::Disk;
 use crate::disks::partitions::PartitionPurpose;
 use crate::disks::volume::Volume;
 use crate::file_systems::ext::ExtFileSystem;
+use crate::file_systems::file_system::FileSystemError;
 use crate::leave_out::proof::VolumeClaim;
 
 /// A volume with an ext file system.

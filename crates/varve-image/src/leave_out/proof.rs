@@ -10,10 +10,10 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::VolumeContent;
+use crate::contents::signatures::{ProbedVolume, UnreadablePlace};
+use crate::contents::volume_content::VolumeContent;
 use crate::disks::disk::Disk;
 use crate::disks::partitions::{self, PartitionPurpose, TableKind};
-use crate::disks::signatures::{ProbedVolume, UnreadablePlace};
 use crate::disks::volume::Volume;
 
 /// The supposed content of a volume.

@@ -13,14 +13,14 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::FileSystem;
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::{FileSystemKind, VolumeContent};
+use crate::contents::volume_content::{FileSystemKind, VolumeContent};
 use crate::disks::disk::Disk;
 use crate::disks::partitions::PartitionPurpose;
 use crate::disks::volume::Volume;
 use crate::file_systems::btrfs::Btrfs;
 use crate::file_systems::ext::ExtFileSystem;
+use crate::file_systems::file_system::FileSystem;
 use crate::file_systems::xfs::XfsFiles;
 use crate::leave_out::left_out::LeftOut;
 use crate::leave_out::open_ext::{OpenExt, ext_claim, is_ext, open_ext};

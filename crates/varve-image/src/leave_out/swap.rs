@@ -10,16 +10,16 @@
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
-use crate::disks::content::{FileSystemKind, VolumeContent};
+use crate::contents::swap_header::{self, memory_in};
+use crate::contents::volume_content::{FileSystemKind, VolumeContent};
 use crate::disks::disk::Disk;
 use crate::disks::partitions::PartitionPurpose;
-use crate::disks::swap_header::{self, memory_in};
 use crate::disks::volume::Volume;
 use crate::file_systems::ext::ExtFileSystem;
+use crate::file_systems::file_system::{FileId, FileKind, FileSystem, FileSystemError, FolderChild};
 use crate::file_systems::ntfs::NtfsFiles;
 use crate::leave_out::open_ext::{OpenExt, ext_claim};
 use crate::leave_out::proof::VolumeClaim;
-use crate::{FileId, FileKind, FileSystem, FileSystemError, FolderChild};
 
 /// The bytes that are read of a header: the largest page size.
 const HEAD_BYTES: usize = 64 << 10;

@@ -3,9 +3,9 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::partition::{Partition, PartitionType, SECTOR_BYTES};
+use crate::bytes::crc::crc32;
 use crate::bytes::fields::{array_at, has_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
-use crate::disks::crc::crc32;
 use crate::disks::disk_problem::DiskProblem;
 
 const MAGIC: &[u8; 8] = b"EFI PART";

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::mbr::{BootSector, PrimarySlot, is_link};
 use super::partition::SECTOR_BYTES;
 use crate::bytes::read_at::{BytesPart, ReadAt};
-use crate::disks::content::VolumeContent;
-use crate::disks::detection;
+use crate::contents::detection;
+use crate::contents::volume_content::VolumeContent;
 
 /// The other sizes of sectors: of newer disks, and of optical media.
 const OTHER_SIZES: [u64; 2] = [4096, 2048];

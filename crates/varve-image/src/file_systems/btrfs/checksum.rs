@@ -4,7 +4,7 @@ use blake2::{Blake2b, digest::consts::U32};
 use sha2::{Digest, Sha256};
 use xxhash_rust::xxh64::xxh64;
 
-use crate::disks::crc::crc32c_from;
+use crate::bytes::crc::crc32c_from;
 
 /// The room for a checksum in headers.
 pub(super) const CHECKSUM_ROOM: usize = 32;

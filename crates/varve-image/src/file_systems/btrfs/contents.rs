@@ -10,7 +10,7 @@ use super::damaged;
 use super::data_checksums::DataChecksums;
 use super::extent::{BtrfsExtent, ExtentSource, FileOfSubvolume, InlineContent, PackedExtent};
 use super::trees::Trees;
-use crate::FileSystemError;
+use crate::file_systems::file_system::FileSystemError;
 
 /// Bytes that are read and checked at a time.
 const PIECE_BYTES: u64 = 256 << 10;

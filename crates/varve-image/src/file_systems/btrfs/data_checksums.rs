@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::key::{TreeKey, kind, object};
 use super::tree_root::TreeRoot;
 use super::trees::Trees;
-use crate::FileSystemError;
+use crate::file_systems::file_system::FileSystemError;
 
 /// The trees with the checksums of data.
 pub(super) struct DataChecksums {

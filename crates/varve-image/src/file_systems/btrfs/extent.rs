@@ -13,8 +13,8 @@ use super::key::{TreeKey, kind};
 use super::tree_root::TreeRoot;
 use super::trees::{TreeItem, Trees};
 use super::{damaged, unsupported};
-use crate::FileSystemError;
 use crate::bytes::fields::{u8_at, u16_at, u64_at};
+use crate::file_systems::file_system::FileSystemError;
 
 const INLINE_AT: usize = 21;
 const STORED_BYTES: usize = 53;

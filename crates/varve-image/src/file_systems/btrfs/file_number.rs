@@ -13,7 +13,7 @@
 //! of their inodes.
 
 use super::key::object::TOP_SUBVOLUME;
-use crate::{FileId, FileSystemError};
+use crate::file_systems::file_system::{FileId, FileSystemError};
 
 const FORM_SHIFT: u32 = 53;
 /// The bits of the inode in each form.

@@ -10,8 +10,8 @@ use super::named_item::{NamedItem, name_hash, named_items};
 use super::subvolumes::{Subvolume, Subvolumes};
 use super::trees::Trees;
 use crate::file_systems::file_system::find_child;
+use crate::file_systems::file_system::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 use crate::file_systems::unix_files::{kind_of_entry, shown_name};
-use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
 /// A folder, with the number that the file system shows for it.
 pub(super) struct Folder<'a> {

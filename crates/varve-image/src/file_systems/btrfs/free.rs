@@ -23,7 +23,7 @@ use super::trees::TreeItem;
 use super::{Btrfs, Folder};
 use crate::bytes::fields::u64_at;
 use crate::bytes::ranges::Ranges;
-use crate::{FileSystem, FileSystemError};
+use crate::file_systems::file_system::{FileSystem, FileSystemError};
 
 /// The beginning of a device, which boot loaders may use.
 const RESERVED_BYTES: u64 = 1 << 20;

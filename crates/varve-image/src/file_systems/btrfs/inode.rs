@@ -12,9 +12,9 @@
 //! A time is seconds since 1970 (8 bytes) and nanoseconds (4 bytes).
 
 use crate::bytes::fields::{u32_at, u64_at};
+use crate::file_systems::file_system::{DeviceNumber, FileKind, FileStatus};
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::unix_files::kind_of_mode;
-use crate::{DeviceNumber, FileKind, FileStatus};
 
 const INODE_BYTES: usize = 160;
 const HAS_NO_CHECKSUMS: u64 = 1;

@@ -10,8 +10,8 @@
 //! An item has one of these after the other. In the first form, the key has the folder.
 
 use super::key::{TreeKey, kind};
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{u16_at, u64_at};
-use crate::disks::crc::crc32c_from;
 
 const HEAD_BYTES: usize = 10;
 const LONG_HEAD_BYTES: usize = 18;

@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 
-use crate::FileId;
+use crate::file_systems::file_system::FileId;
 
 /// At most this many readers of large folders are served well.
 const MARKS_MAX: usize = 64;

@@ -9,7 +9,7 @@ use super::subvolumes::{Subvolumes, root_of};
 use super::tree_patch::TreePatch;
 use super::tree_root::TreeRoot;
 use super::trees::{TreeItem, Trees};
-use crate::FileSystemError;
+use crate::file_systems::file_system::FileSystemError;
 
 /// More files than this are not counted.
 const FILES_MAX: usize = 100_000;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::chunks::{ChunkMap, NoCopy};
 use super::damaged;
-use crate::FileSystemError;
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::FileSystemError;
 
 /// The bytes of a file system at its logical addresses.
 pub(super) struct LogicalBytes {

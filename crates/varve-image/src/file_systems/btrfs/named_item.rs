@@ -11,8 +11,8 @@
 //! An item under a hash has one of these after the other, if several names have the same hash.
 
 use super::key::TreeKey;
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{u8_at, u16_at};
-use crate::disks::crc::crc32c_from;
 
 const HEAD_BYTES: usize = 30;
 /// The first value of the hash of names.

@@ -13,9 +13,9 @@ use super::logical::LogicalBytes;
 use super::superblock::BtrfsSuperblock;
 use super::tree_root::TreeRoot;
 use super::trees::Trees;
-use crate::FileSystemError;
 use crate::bytes::fields::array_at;
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::FileSystemError;
 
 /// The place of a device's UUID in its item.
 const DEVICE_UUID_AT: usize = 66;

@@ -6,8 +6,8 @@ use super::extent::{BtrfsExtent, ExtentSource};
 use super::key::{TreeKey, kind, object};
 use super::subvolumes::find_root;
 use super::{Btrfs, FoundInode};
-use crate::FileSystemError;
 use crate::bytes::fields::u64_at;
+use crate::file_systems::file_system::FileSystemError;
 
 /// The places of a file with very many pieces are not collected.
 const PLACES_MAX: usize = 1 << 20;

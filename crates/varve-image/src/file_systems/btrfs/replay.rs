@@ -21,8 +21,8 @@ use super::tree_patch::TreePatch;
 use super::tree_root::TreeRoot;
 use super::trees::{TreeItem, Trees};
 use crate::bytes::fields::{put, u32_at, u64_at};
+use crate::file_systems::file_system::{FileKind, FileSystemError};
 use crate::file_systems::unix_files::kind_of_mode;
-use crate::{FileKind, FileSystemError};
 
 /// Places in the item of an inode.
 const GENERATION_AT: usize = 0;

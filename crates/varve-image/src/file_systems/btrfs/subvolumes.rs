@@ -18,8 +18,8 @@ use super::damaged;
 use super::key::{TreeKey, kind};
 use super::tree_root::TreeRoot;
 use super::trees::{TreeItem, Trees};
-use crate::FileSystemError;
 use crate::bytes::fields::{u8_at, u16_at, u32_at, u64_at};
+use crate::file_systems::file_system::FileSystemError;
 
 const ROOT_BYTES: usize = 239;
 const PARENT_HEAD_BYTES: usize = 18;

@@ -23,9 +23,9 @@
 use super::checksum::{CHECKSUM_ROOM, ChecksumKind};
 use super::damaged;
 use super::tree_root::TreeRoot;
-use crate::FileSystemError;
 use crate::bytes::fields::{array_at, has_at, u8_at, u16_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::FileSystemError;
 
 /// The places of the superblock and its copies.
 pub(super) const PLACES: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];

@@ -15,7 +15,7 @@ use super::node::{BtrfsNode, NodePointer};
 use super::superblock::BtrfsSuperblock;
 use super::tree_patch::{PatchRange, TreePatch};
 use super::tree_root::TreeRoot;
-use crate::FileSystemError;
+use crate::file_systems::file_system::FileSystemError;
 
 /// The highest level of a root.
 const LEVEL_MAX: u8 = 7;

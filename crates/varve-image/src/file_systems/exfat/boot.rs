@@ -18,10 +18,10 @@
 //!
 //! The twelfth sector repeats the checksum of the eleven before it.
 
-use crate::FileSystemError;
 use crate::bytes::fields::{has_at, u8_at, u16_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::clusters::damaged;
+use crate::file_systems::file_system::FileSystemError;
 
 const SECTORS: usize = 12;
 const CHECKED_SECTORS: usize = 11;

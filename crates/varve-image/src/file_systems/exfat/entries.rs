@@ -13,10 +13,10 @@
 //! A part of a name (0xc1) has fifteen characters at 2. Other entries that belong to a file have
 //! bit 5 set, and are skipped.
 
-use crate::FileStatus;
 use crate::bytes::fields::{u8_at, u16_at, u32_at, u64_at};
 use crate::file_systems::calendar;
 use crate::file_systems::fat::entry_status;
+use crate::file_systems::file_system::FileStatus;
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::wide_names;
 

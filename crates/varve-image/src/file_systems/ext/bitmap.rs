@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::groups::{BlockGroup, descriptor_blocks};
 use super::{ExtFileSystem, damaged};
-use crate::FileSystemError;
 use crate::bytes::ranges::Ranges;
+use crate::file_systems::file_system::FileSystemError;
 
 impl ExtFileSystem {
     /// Returns the blocks that the bitmaps mark as free, in ascending order. The bitmaps are

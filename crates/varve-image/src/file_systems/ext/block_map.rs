@@ -2,9 +2,9 @@
 
 use super::inode::ExtInode;
 use super::{ExtFileSystem, MetadataBlock, damaged};
-use crate::FileSystemError;
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{u16_at, u32_at};
-use crate::disks::crc::crc32c_from;
+use crate::file_systems::file_system::FileSystemError;
 
 pub(super) const EXTENT_MAGIC: u16 = 0xf30a;
 pub(super) const NODE_BYTES: usize = 12;

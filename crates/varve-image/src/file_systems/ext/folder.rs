@@ -14,11 +14,11 @@ use std::ops::ControlFlow;
 use super::inode::ExtInode;
 use super::superblock::incompatible;
 use super::{ExtFileSystem, damaged};
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
-use crate::disks::crc::crc32c_from;
 use crate::file_systems::bookmarks::{Bookmark, ChildCounter};
+use crate::file_systems::file_system::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 use crate::file_systems::unix_files::{kind_of_entry, shown_name};
-use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
 const HEAD_BYTES: usize = 8;
 const TAIL_BYTES: usize = 12;

@@ -2,9 +2,9 @@
 
 use super::superblock::{Superblock, incompatible, read_only};
 use super::{ExtFileSystem, damaged};
-use crate::FileSystemError;
+use crate::bytes::crc::{crc16_from, crc32c_from};
 use crate::bytes::fields::{put, u16_at, u32_at};
-use crate::disks::crc::{crc16_from, crc32c_from};
+use crate::file_systems::file_system::FileSystemError;
 
 const INODES_UNUSED: u16 = 0x1;
 const BLOCKS_UNUSED: u16 = 0x2;

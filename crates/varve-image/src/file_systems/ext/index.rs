@@ -17,10 +17,10 @@ use super::inode::ExtInode;
 use super::name_hash::{HashKind, hash};
 use super::superblock::compatible;
 use super::{ExtFileSystem, MetadataBlock};
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
-use crate::disks::crc::crc32c_from;
 use crate::file_systems::bookmarks::ChildCounter;
-use crate::{FileSystemError, FolderChild};
+use crate::file_systems::file_system::{FileSystemError, FolderChild};
 
 const ROOT_ROWS_AT: usize = 32;
 const NODE_ROWS_AT: usize = 8;

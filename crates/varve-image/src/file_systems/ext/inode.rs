@@ -2,11 +2,11 @@
 
 use super::superblock::{incompatible, read_only};
 use super::{ExtFileSystem, damaged};
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{array_at, put, u16_at, u32_at};
-use crate::disks::crc::crc32c_from;
+use crate::file_systems::file_system::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::unix_files::kind_of_mode;
-use crate::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 
 pub(super) const ROOT: u32 = 2;
 const OLD_BYTES: usize = 128;

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use super::sound::begins_fast_commit;
 use super::{BlockRun, ExtFileSystem, MetadataBlock, damaged};
-use crate::FileSystemError;
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::array_at;
 use crate::bytes::read_at::ReadAt;
-use crate::disks::crc::crc32c_from;
+use crate::file_systems::file_system::FileSystemError;
 
 const MAGIC: u32 = 0xc03b_3998;
 const HEADER_BYTES: usize = 12;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{BlockRun, ExtFileSystem};
-use crate::{FileId, FileSystemError};
+use crate::file_systems::file_system::{FileId, FileSystemError};
 
 /// Blocks that belong to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]

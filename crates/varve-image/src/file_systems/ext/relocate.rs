@@ -43,7 +43,7 @@ use super::superblock::read_only;
 use crate::bytes::overlaid::OverlaidBytes;
 use crate::bytes::ranges::Ranges;
 use crate::bytes::read_at::ReadAt;
-use crate::{FileId, FileSystemError};
+use crate::file_systems::file_system::{FileId, FileSystemError};
 
 /// The plan is made anew when the maps of files turn out to need more blocks, at most this often.
 const ROUNDS_MAX: usize = 8;

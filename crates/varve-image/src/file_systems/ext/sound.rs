@@ -12,7 +12,7 @@ use super::superblock::{SUPERBLOCK_BYTES, compatible, incompatible, read_only};
 use super::{ExtFileSystem, inode};
 use crate::bytes::fields::{array_at, has_at, u16_at, u32_at};
 use crate::bytes::ranges::Ranges;
-use crate::{FileKind, FileSystemError};
+use crate::file_systems::file_system::{FileKind, FileSystemError};
 
 /// Old file systems have a copy of the superblock in every group.
 const COPY_COUNT_MAX: usize = 64;

@@ -1,9 +1,9 @@
 //! The superblock: the layout of an ext file system, and the state in which it was left.
 
 use super::damaged;
-use crate::FileSystemError;
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{array_at, put, u8_at, u16_at, u32_at};
-use crate::disks::crc::crc32c_from;
+use crate::file_systems::file_system::FileSystemError;
 
 /// Its offset from the beginning, for every block size.
 pub(super) const SUPERBLOCK_AT: u64 = 1024;

@@ -3,9 +3,9 @@
 
 use super::inode::{ExtInode, MAP_BYTES};
 use super::{ExtFileSystem, damaged};
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
-use crate::disks::crc::crc32c_from;
-use crate::{FileSystemError, Xattr};
+use crate::file_systems::file_system::{FileSystemError, Xattr};
 
 const MAGIC: u32 = 0xea02_0000;
 const ENTRY_BYTES: usize = 16;

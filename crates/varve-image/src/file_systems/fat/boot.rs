@@ -17,10 +17,10 @@
 use std::ops::Range;
 
 use super::entry::ENTRY_BYTES;
-use crate::FileSystemError;
 use crate::bytes::fields::{u8_at, u16_at, u32_at};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::clusters::{TableWidth, damaged};
+use crate::file_systems::file_system::FileSystemError;
 
 /// With fewer clusters, the table has 12 bits.
 const TWELVE_BITS_BELOW: u64 = 4085;

@@ -17,9 +17,9 @@
 
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::file_systems::calendar;
+use crate::file_systems::file_system::{FileKind, FileStatus};
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::wide_names;
-use crate::{FileKind, FileStatus};
 
 pub(super) const ENTRY_BYTES: u64 = 32;
 const READ_ONLY: u8 = 0x01;

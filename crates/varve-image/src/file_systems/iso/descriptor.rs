@@ -8,9 +8,9 @@
 //! |    128 |     2 | bytes of a block                             |
 //! |    156 |    34 | the root folder's record                     |
 
-use crate::FileSystemError;
 use crate::bytes::fields::{has_at, u8_at, u16_at};
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::FileSystemError;
 
 const FIRST_SECTOR: u64 = 16;
 /// More descriptors than any tool writes.

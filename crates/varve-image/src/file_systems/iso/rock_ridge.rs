@@ -12,9 +12,9 @@
 use super::record::{long_moment, short_moment};
 use crate::bytes::fields::{u8_at, u32_at};
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::{DeviceNumber, FileKind, FileSystemError};
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::unix_files::kind_of_mode;
-use crate::{DeviceNumber, FileKind, FileSystemError};
 
 /// A record with more continuation areas than this has a cycle.
 const CONTINUATION_COUNT_MAX: usize = 32;

@@ -8,9 +8,9 @@
 //! |     64 |     1 | clusters of a record; if negative, the power of two of its bytes, negative   |
 
 use super::damaged;
-use crate::FileSystemError;
 use crate::bytes::fields::{u8_at, u16_at, u64_at};
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::FileSystemError;
 
 const BOOT_BYTES: usize = 512;
 /// Records and clusters of other sizes are made by no program.

@@ -24,8 +24,8 @@ use super::attribute::{BITMAP, INDEX_ALLOCATION, INDEX_ROOT};
 use super::protected::restore_sector_ends;
 use super::table::{NtfsFile, NtfsTable};
 use super::{RECORD_MASK, damaged};
-use crate::FileSystemError;
 use crate::bytes::fields::{u8_at, u16_at, u32_at, u64_at};
+use crate::file_systems::file_system::FileSystemError;
 
 /// `$I30` in UTF-16: the name of the index of names.
 const NAMES: &[u8] = b"$\0I\x003\x000\0";

@@ -4,7 +4,7 @@
 //! the upper half. A run without a distance is a hole. A byte of zero ends the list.
 
 use super::damaged;
-use crate::FileSystemError;
+use crate::file_systems::file_system::FileSystemError;
 
 /// A stream with more runs is not read: 12 MiB of memory.
 pub(super) const RUN_COUNT_MAX: usize = 1 << 19;

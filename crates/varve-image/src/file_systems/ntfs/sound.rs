@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::NtfsFiles;
 use crate::bytes::fields::{u8_at, u16_at, u64_at};
 use crate::bytes::read_at::ReadAt;
-use crate::{FileId, FileSystem, FileSystemError};
+use crate::file_systems::file_system::{FileId, FileSystem, FileSystemError};
 
 const TABLE: FileId = FileId(0);
 const TABLE_COPY: FileId = FileId(1);

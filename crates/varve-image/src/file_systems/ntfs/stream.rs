@@ -6,8 +6,8 @@ use super::attribute::{NtfsAttribute, StreamSizes};
 use super::boot::NtfsBoot;
 use super::runs::{NtfsRun, append_runs};
 use super::{damaged, lznt1};
-use crate::FileSystemError;
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::FileSystemError;
 
 /// The largest unit that any program compresses together has 64 KiB.
 const UNIT_BYTES_MAX: u64 = 1 << 20;

@@ -18,9 +18,9 @@ use super::boot::NtfsBoot;
 use super::protected::restore_sector_ends;
 use super::stream::NtfsStream;
 use super::{RECORD_MASK, damaged};
-use crate::FileSystemError;
 use crate::bytes::fields::{u16_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::FileSystemError;
 
 const IS_IN_USE: u16 = 1;
 const IS_FOLDER: u16 = 2;

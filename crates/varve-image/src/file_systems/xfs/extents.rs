@@ -13,8 +13,8 @@
 use super::inode::{XfsFork, XfsForm, XfsInode, what};
 use super::seal::XfsBlockKind;
 use super::{XfsFiles, damaged};
-use crate::FileSystemError;
 use crate::bytes::fields::{be16_at, be64_at};
+use crate::file_systems::file_system::FileSystemError;
 
 const EXTENT_BYTES: usize = 16;
 /// The bytes of the header of a block, in version 4 and 5.

@@ -18,8 +18,8 @@ use super::seal::XfsBlockKind;
 use super::{XfsFiles, damaged};
 use crate::bytes::fields::{array_at, be16_at, be32_at, be64_at, u8_at};
 use crate::file_systems::bookmarks::{Bookmark, ChildCounter};
+use crate::file_systems::file_system::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 use crate::file_systems::unix_files::{kind_of_entry, shown_name};
-use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
 /// The bytes of a folder that may have names.
 pub(super) const NAMES_BYTES: u64 = 32 << 30;

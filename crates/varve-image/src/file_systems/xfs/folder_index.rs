@@ -13,7 +13,7 @@ use super::folder::{NAMES_BYTES, entry_at};
 use super::inode::{XfsFork, XfsForm, XfsInode, what};
 use super::seal::XfsBlockKind;
 use crate::bytes::fields::{be16_at, be32_at};
-use crate::{FileSystemError, FolderChild};
+use crate::file_systems::file_system::{FileSystemError, FolderChild};
 
 const LEAF: XfsBlockKind = XfsBlockKind { name: "a block of its index", magics: [0xd2f1, 0x3df1] };
 const LEAF_OF_MANY: XfsBlockKind = XfsBlockKind { name: "a block of its index", magics: [0xd2ff, 0x3dff] };

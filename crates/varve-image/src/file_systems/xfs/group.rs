@@ -23,9 +23,9 @@ use std::ops::Range;
 
 use super::seal::{XfsBlockKind, XfsSeal};
 use super::{XfsFiles, damaged};
-use crate::FileSystemError;
 use crate::bytes::fields::{be16_at, be32_at};
 use crate::bytes::ranges::Ranges;
+use crate::file_systems::file_system::FileSystemError;
 use crate::file_systems::metadata_cache::MetadataBlock;
 
 const LEVELS_MAX: u32 = 10;

@@ -24,9 +24,9 @@
 use super::seal::matches_checksum;
 use super::{XfsFiles, damaged};
 use crate::bytes::fields::{array_at, be16_at, be32_at, be64_at, has_at, u8_at};
+use crate::file_systems::file_system::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::unix_files::kind_of_mode;
-use crate::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 
 /// The bytes of the fields, before and since version 3.
 pub(super) const OLD_FIELDS_BYTES: usize = 100;

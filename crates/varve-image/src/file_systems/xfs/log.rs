@@ -23,10 +23,10 @@
 
 use super::damaged;
 use super::superblock::XfsSuperblock;
-use crate::FileSystemError;
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{be32_at, put, u32_at};
 use crate::bytes::read_at::ReadAt;
-use crate::disks::crc::crc32c_from;
+use crate::file_systems::file_system::FileSystemError;
 
 pub(super) const LOG_BLOCK_BYTES: usize = 512;
 const RECORD_MAGIC: u32 = 0xfeed_babe;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use super::damaged;
 use super::log::{XfsLog, XfsLogOperation, XfsLogSpan};
-use crate::FileSystemError;
 use crate::bytes::fields::{u16_at, u32_at};
+use crate::file_systems::file_system::FileSystemError;
 
 const MAGIC: u32 = 0x5452_414e;
 /// The bytes before the items.

@@ -21,10 +21,10 @@ use super::log::{XfsLog, XfsLogState};
 use super::log_items::{XfsLogItem, XfsTransaction, for_each_transaction};
 use super::seal::{XfsSeal, set_checksum};
 use super::superblock::XfsSuperblock;
-use crate::FileSystemError;
 use crate::bytes::fields::{array_at, be16_at, be32_at, be64_at, has_at, put, u8_at, u16_at, u32_at, u64_at};
 use crate::bytes::overlaid::OverlaidBytes;
 use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_system::FileSystemError;
 
 const SECTOR_BYTES: usize = 512;
 /// A bit of a buffer's bitmap stands for this number of bytes.

@@ -1,8 +1,8 @@
 //! The seal of a block of metadata: checksum, position and UUID. Each kind of block has it in
 //! another place. Only version 5 has seals.
 
+use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{array_at, be16_at, be32_at, be64_at, put, u32_at};
-use crate::disks::crc::crc32c_from;
 
 /// The places of the fields of a seal in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

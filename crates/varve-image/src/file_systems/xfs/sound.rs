@@ -11,7 +11,7 @@ use super::XfsFiles;
 use super::inode::XfsFork;
 use crate::bytes::fields::{array_at, be32_at, be64_at, has_at, u8_at};
 use crate::bytes::ranges::Ranges;
-use crate::{FileKind, FileSystemError};
+use crate::file_systems::file_system::{FileKind, FileSystemError};
 
 fn said(error: FileSystemError) -> String {
     error.to_string()

@@ -29,8 +29,8 @@ use std::ops::Range;
 
 use super::damaged;
 use super::seal::matches_checksum;
-use crate::FileSystemError;
 use crate::bytes::fields::{array_at, be16_at, be32_at, be64_at, has_at, u8_at};
+use crate::file_systems::file_system::FileSystemError;
 
 /// The bytes that are read of it: the fields lie in the first of them.
 pub(super) const SUPERBLOCK_BYTES: usize = 512;

@@ -16,7 +16,7 @@ use super::inode::{XfsFork, XfsForm, XfsInode, what};
 use super::seal::XfsBlockKind;
 use super::{XfsFiles, damaged};
 use crate::bytes::fields::{array_at, be16_at, be32_at, u8_at};
-use crate::{FileSystemError, Xattr};
+use crate::file_systems::file_system::{FileSystemError, Xattr};
 
 /// The longest value that Linux accepts.
 const VALUE_BYTES_MAX: usize = 64 << 10;

@@ -4,9 +4,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::disks::signatures::SIGNATURES;
-use crate::disks::swap_header::OWN_NAMES;
-use crate::{Disk, FileSystemKind, LeaveOut, LeftOut, ReadAt, VolumeContent};
+use crate::bytes::read_at::ReadAt;
+use crate::contents::signatures::SIGNATURES;
+use crate::contents::swap_header::OWN_NAMES;
+use crate::contents::volume_content::{FileSystemKind, VolumeContent};
+use crate::disks::disk::Disk;
+use crate::leave_out::left_out::LeftOut;
+use crate::leave_out::search::LeaveOut;
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 64 * MIB;
@@ -122,7 +126,7 @@ fn rows_of_the_table_make_sense() {
         assert!(signature.magic().len() >= 2 && !signature.name.is_empty(), "{signature:?}");
         assert!(signature.places(SIZE).all(|place| place.end <= SIZE), "{signature:?}");
         assert_eq!(signature.places(100).filter(|place| place.end > 100).count(), 0, "{signature:?}");
-        let same = |other: &&crate::disks::signatures::Signature| {
+        let same = |other: &&crate::contents::signatures::Signature| {
             other.magic() == signature.magic() && other.places(SIZE).eq(signature.places(SIZE))
         };
         assert_eq!(SIGNATURES.iter().filter(same).count(), 1, "{signature:?} is there twice");

@@ -1,9 +1,9 @@
 //! Contents of logged files: an extent of the log replaces all that the file had in its place.
 
 use super::LogReplay;
-use crate::FileSystemError;
 use crate::bytes::fields::{put, u8_at, u64_at};
 use crate::file_systems::btrfs::key::{TreeKey, kind};
+use crate::file_systems::file_system::FileSystemError;
 
 const FORM_AT: usize = 20;
 const ADDRESS_AT: usize = 21;

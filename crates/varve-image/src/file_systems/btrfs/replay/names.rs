@@ -7,8 +7,8 @@ use crate::file_systems::btrfs::inode_names::{InodeName, bytes_of, long_key, nam
 use crate::file_systems::btrfs::key::{KEY_BYTES, TreeKey, kind};
 use crate::file_systems::btrfs::named_item::{NamedItem, name_hash, named_items};
 use crate::file_systems::btrfs::trees::TreeItem;
+use crate::file_systems::file_system::{FileKind, FileSystemError};
 use crate::file_systems::unix_files::entry_of_kind;
-use crate::{FileKind, FileSystemError};
 
 /// An entry of a folder, with its own name.
 #[derive(PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::super::{ExtFileSystem, damaged};
 use super::RelocationError;
 use super::untouchable::{FIRST_INODE, is_boot_name};
 use crate::bytes::ranges::Ranges;
-use crate::{FileKind, FileSystemError};
+use crate::file_systems::file_system::{FileKind, FileSystemError};
 
 /// The limit on the contiguous runs of all files, because they are kept in memory.
 const CLAIMS_MAX: usize = 4 << 20;

@@ -11,8 +11,8 @@ use super::super::block_map::{DEPTH_MAX, EXTENT_MAGIC, INITIALIZED_MAX, NODE_BYT
 use super::super::inode::ExtInode;
 use super::super::{ExtFileSystem, damaged};
 use super::MovedRun;
-use crate::FileSystemError;
 use crate::bytes::fields::{put, u16_at, u32_at};
+use crate::file_systems::file_system::FileSystemError;
 
 /// The extents that fit into an inode.
 pub(super) const ROOT_EXTENTS_MAX: usize = 4;
@@ -216,7 +216,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::FileId;
+    use crate::file_systems::file_system::FileId;
 
     fn blocks(extents: &[FileExtent]) -> BTreeMap<u64, (u64, bool)> {
         let of = |extent: &FileExtent| {

@@ -3,8 +3,8 @@
 use super::super::block_map::{BlockRun, DIRECT, what};
 use super::super::inode::ExtInode;
 use super::super::{ExtFileSystem, damaged};
-use crate::FileSystemError;
 use crate::bytes::fields::u32_at;
+use crate::file_systems::file_system::FileSystemError;
 
 /// The place of a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

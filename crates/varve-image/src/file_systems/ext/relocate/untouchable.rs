@@ -5,8 +5,8 @@ use super::super::journal;
 use super::super::superblock::{SUPERBLOCK_AT, compatible, incompatible, read_only};
 use super::super::{ExtFileSystem, damaged};
 use super::RelocationError;
-use crate::FileKind;
-use crate::disks::swap_header;
+use crate::contents::swap_header;
+use crate::file_systems::file_system::FileKind;
 
 /// The inodes before it are the file system's own.
 pub(super) const FIRST_INODE: u32 = 11;
@@ -79,7 +79,10 @@ pub(super) fn check(files: &ExtFileSystem) -> Result<(), RelocationError> {
     let mut sector = [0; BOOT_CODE_BYTES];
     if superblock.block_count.saturating_mul(u64::from(superblock.block_bytes)) > SUPERBLOCK_AT {
         let read = files.volume.read_at(0, &mut sector);
-        read.map_err(|source| crate::FileSystemError::Read { what: "boot sector".into(), source })?;
+        read.map_err(|source| crate::file_systems::file_system::FileSystemError::Read {
+            what: "boot sector".into(),
+            source,
+        })?;
     }
     if let Some(loader) = loader_with_block_lists(&sector) {
         return Err(RelocationError::BlockLists(loader));

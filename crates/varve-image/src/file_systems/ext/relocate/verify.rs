@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::super::ExtFileSystem;
 use super::super::inode::ExtInode;
 use super::untouchable::FIRST_INODE;
-use crate::{FileId, FileKind, FileSystem, FileSystemError, FolderChild};
+use crate::file_systems::file_system::{FileId, FileKind, FileSystem, FileSystemError, FolderChild};
 
 /// The bytes of a file that are compared at once.
 const PART_BYTES: usize = 1 << 20;

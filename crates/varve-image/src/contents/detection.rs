@@ -2,9 +2,9 @@
 //! at a place of its own.
 
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::{FileSystemKind, VolumeContent, ext_kind};
-use crate::disks::signatures::ProbedVolume;
-use crate::disks::swap_header;
+use crate::contents::signatures::ProbedVolume;
+use crate::contents::swap_header;
+use crate::contents::volume_content::{FileSystemKind, VolumeContent, ext_kind};
 
 /// Detects the content of a volume.
 pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {

@@ -15,7 +15,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::{FileSystemKind as K, VolumeContent as V, ext_kind, is_fat};
+use crate::contents::volume_content::{FileSystemKind as K, VolumeContent as V, ext_kind, is_fat};
 
 /// The position of a magic number.
 #[derive(Debug, Clone, Copy)]
