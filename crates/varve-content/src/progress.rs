@@ -3,9 +3,10 @@
 use std::error::Error;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use varve_world::StopSignal;
 
 /// Counters that the worker threads increase and a display reads. The totals are 0 until they are
 /// known.
@@ -17,7 +18,7 @@ pub struct Progress {
     files_total: AtomicU64,
     files_done: AtomicU64,
     problem_count: AtomicU64,
-    is_cancelled: AtomicBool,
+    stop: StopSignal,
     current: Mutex<Vec<u8>>,
 }
 
@@ -44,6 +45,12 @@ impl Progress {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A progress that this signal cancels.
+    #[must_use]
+    pub fn until(stop: StopSignal) -> Self {
+        Self { stop, ..Self::default() }
     }
 
     /// Sets the totals.
@@ -82,13 +89,13 @@ impl Progress {
     /// Requests that the operation end soon, with an error that reports the cancellation. May be
     /// called from any thread at any time.
     pub fn cancel(&self) {
-        self.is_cancelled.store(true, Ordering::Relaxed);
+        self.stop.set();
     }
 
     /// Returns whether [`cancel`](Self::cancel) was called.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.is_cancelled.load(Ordering::Relaxed)
+        self.stop.is_set()
     }
 
     /// The state of the operation now.

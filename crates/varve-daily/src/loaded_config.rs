@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use varve_session::{
     CommandSession, KeyOptions, ReplicaReads, SessionSettings, UsageError, UserInterface, moment,
 };
-use varve_world::{FileUse, open_trusted, require_trusted, require_trusted_program};
+use varve_world::{FileUse, StopSignal, open_trusted, require_trusted, require_trusted_program};
 
 use crate::config::{ConfigText, ConfiguredStore, Credential, DailyConfig, StoreKey};
 
@@ -33,6 +33,7 @@ pub struct LoadedConfig {
     pub zone: TimeZone,
     /// Gets what the user must know while stores are opened.
     frontend: Arc<dyn UserInterface>,
+    stop: StopSignal,
 }
 
 impl LoadedConfig {
@@ -58,7 +59,8 @@ impl LoadedConfig {
         let zone = config.zone_or(&TimeZone::system());
         moment::use_zone(&zone);
         let host = config.machine.clone().unwrap_or_else(varve_session::snapshot_host);
-        Ok(Self { config, files, state, host, zone, frontend })
+        let stop = frontend.stop_signal();
+        Ok(Self { config, files, state, host, zone, frontend, stop })
     }
 
     /// Returns the session of a store of the configuration.
@@ -77,10 +79,10 @@ impl LoadedConfig {
         Ok(self.frontend.catch_signals()?)
     }
 
-    /// Returns the function that reports whether a signal to end was caught.
+    /// Returns the request to end, which a caught signal sets.
     #[must_use]
-    pub fn is_interrupted(&self) -> fn() -> bool {
-        self.frontend.is_interrupted()
+    pub fn stop_signal(&self) -> &StopSignal {
+        &self.stop
     }
 }
 

@@ -7,15 +7,12 @@ use std::process::{Command, Stdio};
 use varve_content::folder::DescriptionError;
 use varve_content::{Node, NodeKind};
 use varve_image::FileTime;
-use varve_world::Timestamp;
+use varve_world::{FinishedProgram, RunProgramError, Timestamp, other_program};
 use zeroize::Zeroizing;
 
 use crate::borg::{BorgArchive, BorgError};
 use crate::link_trees::LinkTrees;
 use crate::restic::ResticArchive;
-
-/// The bytes of a complaint that are passed on.
-const COMPLAINT_BYTES_MAX: usize = 2000;
 
 /// Why the other program did not restore a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +55,7 @@ impl OwnRestore for ResticProgram<'_> {
     fn restore(&self, place: usize, into: &Path) -> Result<PathBuf, OwnRestoreError> {
         let path = self.archive.restored_path(place).map_err(OwnRestoreError::Place)?;
         let id = self.archive.snapshot_id(place).map_err(OwnRestoreError::Place)?;
-        let mut command = Command::new("restic");
+        let mut command = other_program("restic");
         command.env("RESTIC_PASSWORD", self.password.as_str());
         for variable in ["RESTIC_PASSWORD_FILE", "RESTIC_PASSWORD_COMMAND", "RESTIC_REPOSITORY_FILE"] {
             command.env_remove(variable);
@@ -98,7 +95,7 @@ pub struct TarProgram {
 
 impl OwnRestore for TarProgram {
     fn restore(&self, _: usize, into: &Path) -> Result<PathBuf, OwnRestoreError> {
-        let mut command = Command::new("tar");
+        let mut command = other_program("tar");
         command.args(["--xattrs", "--xattrs-include=*", "-xpf"]).arg(&self.file).arg("-C").arg(into);
         run("tar", &mut command)?;
         Ok(into.to_path_buf())
@@ -120,7 +117,7 @@ impl OwnRestore for UnzipProgram {
     fn restore(&self, _: usize, into: &Path) -> Result<PathBuf, OwnRestoreError> {
         // The umask counts for files without a mode. A warning, such as about a changed name, is
         // status 1: the comparison shows what it means.
-        let mut command = Command::new("sh");
+        let mut command = other_program("sh");
         command.env_remove("UNZIP");
         command.args(["-c", r#"umask 022; unzip "$@"; s=$?; [ $s -le 1 ] || exit $s"#, "unzip"]);
         command.args(["-q", "-o", "-K", "-X"]).arg(&self.file).arg("-d").arg(into);
@@ -143,17 +140,13 @@ fn is_no_entry(node: &Node, time: Timestamp) -> bool {
 const NOT_FOUND: i32 = 127;
 
 fn run(program: &'static str, command: &mut Command) -> Result<(), OwnRestoreError> {
-    let output = command.stdin(Stdio::null()).output().map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => OwnRestoreError::NotInstalled { program },
-        _ => OwnRestoreError::Start { program, source },
+    let ended = FinishedProgram::run(command.stdin(Stdio::null()), 0).map_err(|error| match error {
+        RunProgramError::NotInstalled => OwnRestoreError::NotInstalled { program },
+        error => OwnRestoreError::Start { program, source: error.into() },
     })?;
-    if output.status.success() {
-        return Ok(());
+    match ended.status.code() {
+        Some(0) => Ok(()),
+        Some(NOT_FOUND) => Err(OwnRestoreError::NotInstalled { program }),
+        _ => Err(OwnRestoreError::Failed { program, complaint: varve_block::visible(&ended.complaint()) }),
     }
-    if output.status.code() == Some(NOT_FOUND) {
-        return Err(OwnRestoreError::NotInstalled { program });
-    }
-    let start = output.stderr.len().saturating_sub(COMPLAINT_BYTES_MAX);
-    let complaint = String::from_utf8_lossy(output.stderr.get(start..).unwrap_or_default());
-    Err(OwnRestoreError::Failed { program, complaint: varve_block::visible(complaint.trim()) })
 }

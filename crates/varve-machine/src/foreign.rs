@@ -6,6 +6,7 @@ mod header_fields;
 mod image_layers;
 mod layer;
 mod make;
+mod qemu_img;
 mod sound;
 mod vmdk;
 

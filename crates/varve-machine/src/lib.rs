@@ -49,7 +49,7 @@ mod unarchived;
 mod visible;
 
 pub use agent::{Agent, AgentError, FrozenGuest};
-pub use companion::{find_program, program};
+pub use companion::find_program;
 pub use foreign::{
     ForeignFile, ForeignImage, ImageFormat, ImageLayer, LayerError, OpenForeignError, RestoreForeignError,
     convert_to_raw, image_chain, restore_foreign,

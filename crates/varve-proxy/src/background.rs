@@ -1,11 +1,11 @@
 //! The threads of the proxies. Only this module starts threads and measures real time.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use varve_world::StopSignal;
 
 use crate::buffer::{TrickleStep, WriteBuffer};
 use crate::read_ahead::ReadAheadStore;
@@ -18,23 +18,16 @@ const AWAY_PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_se
 const READERS: usize = 4;
 
 /// Background threads. Dropping this ends them.
-#[derive(Debug)]
 pub struct Background {
     threads: Vec<JoinHandle<()>>,
     stop: StopSignal,
+    /// Its readers wait for blocks to fetch.
+    ahead: Option<Arc<ReadAheadStore>>,
 }
 
-enum StopSignal {
-    Trickle(Vec<Sender<()>>),
-    ReadAhead(Arc<ReadAheadStore>),
-}
-
-impl std::fmt::Debug for StopSignal {
+impl std::fmt::Debug for Background {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Trickle(_) => "Trickle",
-            Self::ReadAhead(_) => "ReadAhead",
-        })
+        f.debug_struct("Background").field("threads", &self.threads).finish_non_exhaustive()
     }
 }
 
@@ -69,7 +62,7 @@ impl TricklePace {
 }
 
 /// Sends the blocks of one route, until it is stopped.
-fn send_on(buffer: &WriteBuffer, way: usize, pace: &TricklePace, stopped: &Receiver<()>) {
+fn send_on(buffer: &WriteBuffer, way: usize, pace: &TricklePace, stop: &StopSignal) {
     let mut away = AWAY_PAUSE[0];
     loop {
         let started = now();
@@ -89,7 +82,7 @@ fn send_on(buffer: &WriteBuffer, way: usize, pace: &TricklePace, stopped: &Recei
                 pause
             }
         };
-        if !matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
+        if stop.wait(pause) {
             return;
         }
     }
@@ -101,14 +94,13 @@ impl Background {
     #[must_use]
     pub fn trickle(buffer: Arc<WriteBuffer>, bytes_per_second: Option<u64>) -> Self {
         let pace = Arc::new(TricklePace { bytes_per_second, next: Mutex::new(now()) });
-        let (mut stops, mut threads) = (Vec::new(), Vec::new());
-        for way in 0..buffer.way_count() {
-            let (stop, stopped) = channel();
-            let (buffer, pace) = (Arc::clone(&buffer), Arc::clone(&pace));
-            threads.push(start(move || send_on(&buffer, way, &pace, &stopped)));
-            stops.push(stop);
-        }
-        Self { threads, stop: StopSignal::Trickle(stops) }
+        let stop = StopSignal::default();
+        let sender = |way| {
+            let (buffer, pace, stop) = (Arc::clone(&buffer), Arc::clone(&pace), stop.clone());
+            start(move || send_on(&buffer, way, &pace, &stop))
+        };
+        let threads = (0..buffer.way_count()).map(sender).collect();
+        Self { threads, stop, ahead: None }
     }
 
     /// Prefetches queued blocks.
@@ -122,15 +114,16 @@ impl Background {
                 }
             })
         };
-        Self { threads: (0..READERS).map(|_| reader()).collect(), stop: StopSignal::ReadAhead(ahead.clone()) }
+        let threads = (0..READERS).map(|_| reader()).collect();
+        Self { threads, stop: StopSignal::default(), ahead: Some(ahead) }
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        match &mut self.stop {
-            StopSignal::Trickle(stops) => stops.clear(),
-            StopSignal::ReadAhead(ahead) => ahead.end(),
+        self.stop.set();
+        if let Some(ahead) = &self.ahead {
+            ahead.end();
         }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
-use varve_world::{Random, RealRandom};
+use varve_world::{Random, RealRandom, StopSignal};
 
 use crate::attempt_error::AttemptError;
 
@@ -32,9 +32,6 @@ pub(crate) fn draw() -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The interval at which a call or a pause looks whether its caller still waits.
-pub(crate) const LOOKED_EVERY: Duration = Duration::from_millis(100);
-
 /// A call may go on for this long after its caller was told to end. Most calls are done by then,
 /// and leave nothing unfinished at the server.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
@@ -43,15 +40,15 @@ pub(crate) const GRACE: Duration = Duration::from_secs(3);
 /// with it.
 pub(crate) struct Runtime {
     runtime: Option<tokio::runtime::Runtime>,
-    /// Returns true if the caller no longer waits for answers.
-    is_over: Option<fn() -> bool>,
+    /// Set when the caller no longer waits for answers.
+    stop: StopSignal,
 }
 
 impl Runtime {
-    pub fn new(is_over: Option<fn() -> bool>) -> io::Result<Self> {
+    pub fn new(stop: StopSignal) -> io::Result<Self> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(2).thread_name("varve-remote").enable_all();
-        Ok(Self { runtime: Some(builder.build()?), is_over })
+        Ok(Self { runtime: Some(builder.build()?), stop })
     }
 
     /// Runs `future` to completion, for at most `time`, or until shortly after the caller was told
@@ -77,10 +74,7 @@ impl Runtime {
 
     /// Waits until the caller has been told to end for the time of [`GRACE`].
     async fn over(&self) {
-        let Some(is_over) = self.is_over else { return std::future::pending().await };
-        while !is_over() {
-            tokio::time::sleep(LOOKED_EVERY).await;
-        }
+        self.stop.requested().await;
         tokio::time::sleep(GRACE).await;
     }
 }
@@ -111,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_must_not_wait_is_told_so() {
-        let ours = Runtime::new(None).unwrap();
+        let ours = Runtime::new(StopSignal::default()).unwrap();
         let theirs = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let refused = theirs.block_on(async { ours.wait(Duration::from_secs(1), async { Ok(()) }) });
         assert!(matches!(refused, Err(AttemptError::Refused(_))), "{refused:?}");
@@ -120,7 +114,9 @@ mod tests {
 
     #[test]
     fn a_call_ends_when_nobody_waits_for_it() {
-        let over = Runtime::new(Some(|| true)).unwrap();
+        let stop = StopSignal::default();
+        stop.set();
+        let over = Runtime::new(stop).unwrap();
         assert_eq!(over.wait(Duration::from_secs(60), async { Ok(7) }).unwrap(), 7, "it is soon done");
         let begun = now();
         let ended = over.wait(Duration::from_secs(60), std::future::pending::<Result<(), _>>());

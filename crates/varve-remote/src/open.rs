@@ -40,31 +40,31 @@ pub fn open(url: &str, options: &OpenOptions) -> Result<Box<dyn Target>, OpenTar
 fn open_location(location: Location, options: &OpenOptions) -> Result<Box<dyn Target>, OpenTargetError> {
     let place = location.to_string();
     let settings = |source| OpenTargetError::Settings { place, source };
-    let (patience, is_over) = (options.patience, options.is_over);
+    let (patience, stop) = (options.patience, options.stop.clone());
     Ok(match location {
         Location::Folder(path) => {
             Box::new(FolderTarget::new(&path).at_pace(options.up.clone(), options.down.clone()))
         }
         Location::S3(place) => {
-            Box::new(RetryingTarget::new(S3::new(place, options).map_err(settings)?, patience, is_over))
+            Box::new(RetryingTarget::new(S3::new(place, options).map_err(settings)?, patience, stop))
         }
         Location::Sftp(host) => {
-            Box::new(RetryingTarget::new(Sftp::new(host, options).map_err(settings)?, patience, is_over))
+            Box::new(RetryingTarget::new(Sftp::new(host, options).map_err(settings)?, patience, stop))
         }
         Location::Ftp { host, is_encrypted } => Box::new(RetryingTarget::new(
             Ftp::new(host, is_encrypted, options).map_err(settings)?,
             patience,
-            is_over,
+            stop,
         )),
         Location::Webdav { host, is_encrypted } => Box::new(RetryingTarget::new(
             Webdav::new(host, is_encrypted, options).map_err(settings)?,
             patience,
-            is_over,
+            stop,
         )),
         Location::Web { host, is_encrypted } => Box::new(RetryingTarget::new(
             Web::new(host, is_encrypted, options).map_err(settings)?,
             patience,
-            is_over,
+            stop,
         )),
     })
 }

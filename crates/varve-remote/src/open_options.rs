@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use varve_world::StopSignal;
+
 use crate::naming::password::Password;
 use crate::retry::retrying_target::RetryPolicy;
 use crate::transfer::pace::Pace;
@@ -53,9 +55,9 @@ pub struct OpenOptions {
     /// Refuses addresses of the machine's own network, for places that a stranger has named. Only
     /// web servers heed it, and none behind a proxy.
     pub public_only: bool,
-    /// Returns true if the caller no longer waits for answers. It is called during the pause before
-    /// a retry, which is then cancelled.
-    pub is_over: Option<fn() -> bool>,
+    /// Set when the caller no longer waits for answers. It ends the pause before a retry, and soon
+    /// after that a call.
+    pub stop: StopSignal,
     /// The pace of uploads.
     pub up: Option<Arc<Pace>>,
     /// The pace of downloads.

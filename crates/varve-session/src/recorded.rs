@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use varve_store::RebuildProgress;
+use varve_world::StopSignal;
 use zeroize::Zeroizing;
 
 use crate::notice::Notice;
@@ -70,7 +71,7 @@ impl UserInterface for Recorded {
         Ok(())
     }
 
-    fn is_interrupted(&self) -> fn() -> bool {
-        || false
+    fn stop_signal(&self) -> StopSignal {
+        StopSignal::default()
     }
 }

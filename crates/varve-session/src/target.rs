@@ -110,8 +110,8 @@ pub(crate) fn open(
     up: Option<Arc<Pace>>,
     frontend: &dyn UserInterface,
 ) -> Result<Arc<dyn Target>> {
-    let is_over = Some(frontend.is_interrupted());
-    open_with(text, named_by, OpenOptions { up, is_over, ..OpenOptions::from_environment() }, frontend)
+    let stop = frontend.stop_signal();
+    open_with(text, named_by, OpenOptions { up, stop, ..OpenOptions::from_environment() }, frontend)
 }
 
 /// Opens a target for a reader that soon turns to another place.

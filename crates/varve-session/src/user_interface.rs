@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use varve_store::RebuildProgress;
+use varve_world::StopSignal;
 use zeroize::Zeroizing;
 
 use crate::notice::Notice;
@@ -32,14 +33,13 @@ pub trait UserInterface: Send + Sync {
     /// When the answer cannot be read.
     fn ask(&self, prompt: &str) -> io::Result<Zeroizing<String>>;
 
-    /// Catches the signals that end the program. A signal is then only recorded, and
-    /// [`is_interrupted`](Self::is_interrupted) reports it.
+    /// Catches the signals that end the program. The first one then only sets
+    /// [`stop_signal`](Self::stop_signal).
     ///
     /// # Errors
     /// When signals cannot be caught.
     fn catch_signals(&self) -> io::Result<()>;
 
-    /// Returns a function that reports whether a signal to end has been caught. Retries of a remote
-    /// operation call it before each attempt.
-    fn is_interrupted(&self) -> fn() -> bool;
+    /// Returns the request to end, which a caught signal sets. It ends waits and retries early.
+    fn stop_signal(&self) -> StopSignal;
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use varve_block::{FailureKind, with_causes};
+use varve_world::StopSignal;
 
 use crate::failure::{Interrupted, failure_kinds};
 use crate::hinted::Hinted;
@@ -32,7 +33,7 @@ pub(crate) fn until_free<T>(
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let mut wait = LockWait::new(patience);
-    let is_interrupted = frontend.is_interrupted();
+    let stop = frontend.stop_signal();
     loop {
         match attempt() {
             Err(error) if !is_locked(&error) => return Err(error),
@@ -41,8 +42,7 @@ pub(crate) fn until_free<T>(
                 frontend.catch_signals()?;
                 wait.announce(frontend, &error);
                 while !wait.is_over() {
-                    wait.pause();
-                    if is_interrupted() {
+                    if wait.pause(&stop) {
                         bail!(Interrupted("interrupted while waiting for another writer"));
                     }
                     if is_free() {
@@ -103,9 +103,11 @@ impl LockWait {
         self.pause = PAUSE_MIN;
     }
 
-    fn pause(&mut self) {
-        std::thread::park_timeout(self.pause.min(self.patience.saturating_sub(self.begun.elapsed())));
+    /// Waits a little. Returns true if the wait is to end.
+    fn pause(&mut self, stop: &StopSignal) -> bool {
+        let pause = self.pause.min(self.patience.saturating_sub(self.begun.elapsed()));
         self.pause = (self.pause * 2).min(PAUSE_MAX);
+        stop.wait(pause)
     }
 }
 

@@ -17,10 +17,11 @@ mod forward;
 mod in_order;
 mod locked_file;
 mod memory;
+mod other_program;
 mod page_buffer;
-mod program_group;
 mod random;
 mod real;
+mod stop_signal;
 mod storage;
 mod support;
 mod trusted_file;
@@ -35,10 +36,13 @@ pub use clock::{Clock, FixedClock, RealClock, Timestamp};
 pub use in_order::{Claims, Turn, work_in_order};
 pub use locked_file::LockedFile;
 pub use memory::MemoryStorage;
+pub use other_program::bounded_run::{FinishedProgram, RunProgramError};
+pub use other_program::hidden_secrets::other_program;
+pub use other_program::program_group::{EarlyEnd, PROGRAM_GRACE, ProgramGroup, signal_program_groups};
 pub use page_buffer::{PAGE_BYTES, PageBuffer};
-pub use program_group::{PROGRAM_GRACE, ProgramGroup, signal_program_groups};
 pub use random::{Random, RealRandom, SeededRandom};
 pub use real::RealStorage;
+pub use stop_signal::StopSignal;
 pub use storage::{
     FileLock, FileName, FileNameError, FreeSpace, LockError, Storage, is_exhausted, is_out_of_descriptors,
 };

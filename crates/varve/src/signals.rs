@@ -1,8 +1,7 @@
 //! Handles the signals that end the program: SIGINT, SIGTERM and SIGHUP.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,15 +10,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use varve_content::Progress;
 use varve_daily::is_job_process;
-use varve_world::signal_program_groups;
+use varve_world::{StopSignal, signal_program_groups};
 
 use crate::exit_status::INTERRUPTED;
 
 /// Signals concern the whole process, so this is a static.
-static WAS_SIGNALLED: AtomicBool = AtomicBool::new(false);
-/// The operations that the first signal cancels. `None` until signals are caught; before that, a
-/// signal ends the program.
-static CANCELLED: Mutex<Option<Vec<Arc<Progress>>>> = Mutex::new(None);
+static STOP: LazyLock<StopSignal> = LazyLock::new(StopSignal::default);
+/// True once signals are caught. Before that, a signal ends the program.
+static IS_WATCHED: Mutex<bool> = Mutex::new(false);
 
 /// The times that a job has to take notice of a first and of a second signal.
 const JOB_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
@@ -28,40 +26,32 @@ const JOB_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_mi
 /// cleanly. A second signal ends the program at once.
 ///
 /// # Errors
-/// When cannot catch signals.
+/// When signals cannot be caught.
 pub fn cancellable_progress() -> io::Result<Arc<Progress>> {
     watch()?;
-    let progress = Arc::new(Progress::new());
-    let mut cancelled = CANCELLED.lock();
-    cancelled.get_or_insert_default().push(Arc::clone(&progress));
-    // A signal may have come already, during the wait for another writer.
-    if was_signalled() {
-        progress.cancel();
-    }
-    Ok(progress)
+    Ok(Arc::new(Progress::until(stop_signal())))
 }
 
-/// Starts to catch signals. The first signal is only recorded; a second one ends the program at
-/// once.
+/// Starts to catch signals. The first signal only sets [`stop_signal`]; a second one ends the
+/// program at once.
 ///
 /// # Errors
-/// When cannot catch signals.
+/// When signals cannot be caught.
 #[expect(clippy::disallowed_methods, reason = "signals come from the edge")]
 pub fn watch() -> io::Result<()> {
-    let mut cancelled = CANCELLED.lock();
-    if cancelled.is_some() {
+    let mut is_watched = IS_WATCHED.lock();
+    if *is_watched {
         return Ok(());
     }
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    *cancelled = Some(Vec::new());
+    *is_watched = true;
     std::thread::spawn(move || {
         for _ in signals.forever() {
-            let cancelled = CANCELLED.lock();
-            if WAS_SIGNALLED.swap(true, Ordering::Relaxed) {
+            if STOP.is_set() {
                 end_programs();
                 std::process::exit(i32::from(INTERRUPTED));
             }
-            cancelled.iter().flatten().for_each(|progress| progress.cancel());
+            STOP.set();
         }
     });
     Ok(())
@@ -82,7 +72,12 @@ fn end_programs() {
     signal_program_groups(Signal::KILL);
 }
 
+/// Returns the request to end, which the first caught signal sets.
+pub fn stop_signal() -> StopSignal {
+    STOP.clone()
+}
+
 /// Reports whether a signal to end was caught.
 pub fn was_signalled() -> bool {
-    WAS_SIGNALLED.load(Ordering::Relaxed)
+    STOP.is_set()
 }

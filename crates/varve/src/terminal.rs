@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 use varve_session::{Notice, UserInterface};
 use varve_store::RebuildProgress;
+use varve_world::StopSignal;
 use zeroize::Zeroizing;
 
 use crate::{say, show, signals};
@@ -60,8 +61,8 @@ impl UserInterface for Terminal {
         signals::watch()
     }
 
-    fn is_interrupted(&self) -> fn() -> bool {
-        signals::was_signalled
+    fn stop_signal(&self) -> StopSignal {
+        signals::stop_signal()
     }
 }
 

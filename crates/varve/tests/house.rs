@@ -216,6 +216,35 @@ fn only_the_program_speaks_with_people() {
     report(&findings);
 }
 
+/// The environment may hold the secrets of stores and targets. `other_program` removes them.
+#[test]
+fn other_programs_get_no_secrets() {
+    // Each with the reason.
+    const MAY_HAVE_SECRETS: [&str; 4] = [
+        // The place that removes them.
+        "varve-world/src/other_program/hidden_secrets.rs",
+        // The program that prints a secret may need another one for it.
+        "varve-session/src/secret/source.rs",
+        // These start this program itself.
+        "varve-daily/src/running/job_process.rs",
+        "varve/src/command/daily/setup.rs",
+    ];
+    let mut findings = Vec::new();
+    for (_, folder) in crates() {
+        for source in sources(&folder) {
+            let source_text = text(&source);
+            let code = source_text.split("#[cfg(test)]").next().unwrap();
+            let starts = code.replace("clap::Command::new(", "").contains("Command::new(");
+            let is_listed = MAY_HAVE_SECRETS.iter().any(|listed| source.ends_with(listed));
+            if starts != is_listed {
+                let what = if starts { "use `varve_world::other_program`" } else { "starts no program" };
+                findings.push(format!("{}: {what}", source.display()));
+            }
+        }
+    }
+    report(&findings);
+}
+
 #[test]
 fn names_say_what_is_inside() {
     let kept =

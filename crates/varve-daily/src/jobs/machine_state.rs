@@ -2,9 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use varve_world::{FinishedProgram, other_program};
 
 use crate::timing::{MachineState, PowerState, RunConditions};
+
+/// More than a number of D-Bus.
+const ANSWER_BYTES_MAX: usize = 256;
 
 /// Returns the state of the machine whose root folder this is, as far as the conditions need it.
 #[must_use]
@@ -20,11 +25,11 @@ pub fn machine_state(root: &Path, conditions: RunConditions) -> MachineState {
 /// network counts as not metered.
 fn is_metered(root: &Path) -> bool {
     const NAME: &str = "org.freedesktop.NetworkManager";
-    let mut command = Command::new(root.join("usr/bin/busctl"));
+    let mut command = other_program(root.join("usr/bin/busctl"));
     command.args(["--system", "--timeout=2", "get-property", NAME, "/org/freedesktop/NetworkManager", NAME]);
-    let asked = command.arg("Metered").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let asked = FinishedProgram::run(command.arg("Metered").stdin(Stdio::null()), ANSWER_BYTES_MAX);
     // 1 is yes, 3 is a guess that it is.
-    asked.is_ok_and(|asked| matches!(String::from_utf8_lossy(&asked.stdout).trim(), "u 1" | "u 3"))
+    asked.is_ok_and(|asked| matches!(String::from_utf8_lossy(&asked.output).trim(), "u 1" | "u 3"))
 }
 
 /// Returns the load of the last minute in percent of the processors.
@@ -69,6 +74,8 @@ fn power_state(root: &Path) -> PowerState {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     fn machine(supplies: &[(&str, &[(&str, &str)])]) -> PowerState {

@@ -70,7 +70,7 @@ pub(super) fn carry_out(
     }
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     around.loaded.catch_signals()?;
-    let was_signalled = around.loaded.is_interrupted();
+    let stop = around.loaded.stop_signal();
     let started = ProgramGroup::spawn(&mut command);
     let mut job =
         started.with_context(|| format!("{} cannot be started", command.get_program().display()))?;
@@ -91,7 +91,7 @@ pub(super) fn carry_out(
             last_look = Instant::now();
         }
         match asked_to_end {
-            None if was_signalled() || (is_time_to_look && must_end()) => {
+            None if stop.is_set() || (is_time_to_look && must_end()) => {
                 asked_to_end = Some(Instant::now());
                 // It may be waiting for a program that it has started, which is in its group.
                 job.signal(Signal::TERM);
@@ -101,7 +101,7 @@ pub(super) fn carry_out(
             Some(asked) if asked.elapsed() >= JOB_GRACE => job.signal(Signal::TERM),
             _ => {}
         }
-        std::thread::sleep(pause);
+        job.wait_for(pause);
         pause = (pause * 2).min(LOOK_MAX);
     }
 }

@@ -1,14 +1,14 @@
 //! Hooks: programs that run around a snapshot, without a shell and with a time limit.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use rustix::stdio::stderr;
 use serde_json::Value;
-use varve_session::keep_secrets_from;
-use varve_world::{PROGRAM_GRACE, ProgramGroup, require_trusted_program};
+use varve_world::{
+    EarlyEnd, PROGRAM_GRACE, ProgramGroup, StopSignal, other_program, require_trusted_program,
+};
 
 use super::observer::RunObserver;
 use crate::config::HookConfig;
@@ -16,7 +16,6 @@ use crate::timing::show_time_span;
 
 /// The exit status with which a hook says: not now, but this is no failure.
 const NOT_NOW: i32 = 75;
-const LOOK: Duration = Duration::from_millis(10);
 /// The time between two looks at the programs that a hook has left: each reads all of `/proc`.
 const LEFT_LOOK: Duration = Duration::from_millis(100);
 
@@ -43,8 +42,8 @@ pub(super) enum OnSignal {
 pub(super) struct HookRunner<'a> {
     /// Is told of programs that a hook has left at work.
     pub observer: &'a dyn RunObserver,
-    /// Reports whether a signal to end was caught.
-    pub was_signalled: fn() -> bool,
+    /// The signal to end this program.
+    pub stop: &'a StopSignal,
 }
 
 impl HookRunner<'_> {
@@ -60,9 +59,8 @@ impl HookRunner<'_> {
         if let Err(error) = require_trusted_program(program) {
             return HookEnd::Failed(error.to_string());
         }
-        let mut command = Command::new(program);
+        let mut command = other_program(program);
         command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::piped());
-        keep_secrets_from(&mut command);
         // Standard output is for the results of this program.
         if let Ok(aside) = stderr().try_clone_to_owned() {
             command.stdout(aside);
@@ -81,31 +79,14 @@ impl HookRunner<'_> {
     }
 
     /// Waits for a hook, and ends all programs that it has started.
-    #[expect(clippy::disallowed_methods, reason = "a hook has a time limit in real time")]
+    #[expect(clippy::disallowed_methods, reason = "programs in the background end in real time")]
     fn wait(self, hook: &mut ProgramGroup, program: &str, timeout: Duration, on_signal: OnSignal) -> HookEnd {
-        let begun = Instant::now();
-        let must_end = || on_signal == OnSignal::End && (self.was_signalled)();
-        let mut asked: Option<Instant> = None;
-        let mut reason = None;
-        while !hook.has_ended() {
-            let is_over = begun.elapsed() >= timeout;
-            if asked.is_none() && (is_over || must_end()) {
-                asked = Some(Instant::now());
-                reason = Some(match is_over {
-                    true => format!("{program} did not end within {}", show_time_span(timeout)),
-                    false => format!("{program} was interrupted"),
-                });
-                hook.signal(Signal::TERM);
-            }
-            if asked.is_some_and(|asked| asked.elapsed() >= PROGRAM_GRACE) {
-                hook.signal(Signal::KILL);
-            }
-            std::thread::sleep(LOOK);
-        }
+        let must_end = || on_signal == OnSignal::End && self.stop.is_set();
+        let early = hook.end_within(Some(timeout), &must_end);
         // Programs in the background may be about to end by themselves.
-        let ended = Instant::now();
-        while reason.is_none()
-            && ended.elapsed() < PROGRAM_GRACE
+        let since = Instant::now();
+        while early.is_none()
+            && since.elapsed() < PROGRAM_GRACE
             && !must_end()
             && !hook.left_programs().is_empty()
         {
@@ -113,7 +94,7 @@ impl HookRunner<'_> {
         }
         let left = hook.left_programs();
         if !left.is_empty() {
-            if reason.is_none() {
+            if early.is_none() {
                 let left = left.join(", ");
                 self.observer.warning(&format!(
                     "{program} has left {left} at work in the background, which was ended"
@@ -121,8 +102,11 @@ impl HookRunner<'_> {
             }
             hook.end_left_programs();
         }
-        match (hook.wait(), reason) {
-            (_, Some(reason)) => HookEnd::Failed(reason),
+        match (hook.wait(), early) {
+            (_, Some(EarlyEnd::TimeLimit)) => {
+                HookEnd::Failed(format!("{program} did not end within {}", show_time_span(timeout)))
+            }
+            (_, Some(EarlyEnd::Stopped)) => HookEnd::Failed(format!("{program} was interrupted")),
             (Ok(status), None) if status.success() => HookEnd::Done,
             (Ok(status), None) if status.code() == Some(NOT_NOW) => HookEnd::NotNow,
             (Ok(status), None) => HookEnd::Failed(format!("{program} ended with {status}")),
@@ -156,7 +140,10 @@ mod tests {
         fn ended(&self, _: &DailyJob<'_>, _: &LoggedJob) {}
     }
 
-    const RUNNER: HookRunner<'_> = HookRunner { observer: &Unwatched, was_signalled: || false };
+    fn run(hook: &HookConfig, environment: &[(&str, &str)], outcome: &Value) -> HookEnd {
+        let runner = HookRunner { observer: &Unwatched, stop: &StopSignal::default() };
+        runner.run(hook, environment, outcome, OnSignal::End)
+    }
 
     fn hook(script: &str, timeout: Duration) -> HookConfig {
         HookConfig { run: ["sh", "-c", script].map(str::to_owned).to_vec(), timeout }
@@ -167,28 +154,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("seen");
         let script = format!("read line; echo \"$VARVE_SOURCE $line\" > {}", file.display());
-        let end = RUNNER.run(
-            &hook(&script, Duration::from_secs(60)),
-            &[("VARVE_SOURCE", "home")],
-            &json!({ "outcome": "done" }),
-            OnSignal::End,
-        );
+        let hook = hook(&script, Duration::from_secs(60));
+        let end = run(&hook, &[("VARVE_SOURCE", "home")], &json!({ "outcome": "done" }));
         assert_eq!(end, HookEnd::Done);
         assert_eq!(fs::read_to_string(&file).unwrap(), "home {\"outcome\":\"done\"}\n");
     }
 
     #[test]
     fn the_end_of_a_hook_is_told() {
-        let run = |script, timeout| RUNNER.run(&hook(script, timeout), &[], &json!({}), OnSignal::End);
+        let end = |script, timeout| run(&hook(script, timeout), &[], &json!({}));
         let minute = Duration::from_secs(60);
-        assert_eq!(run("exit 75", minute), HookEnd::NotNow);
-        assert_eq!(run("exit 3", minute), HookEnd::Failed("sh ended with exit status: 3".into()));
+        assert_eq!(end("exit 75", minute), HookEnd::NotNow);
+        assert_eq!(end("exit 3", minute), HookEnd::Failed("sh ended with exit status: 3".into()));
         assert_eq!(
-            run("sleep 60", Duration::from_secs(1)),
+            end("sleep 60", Duration::from_secs(1)),
             HookEnd::Failed("sh did not end within 1s".into())
         );
         let missing = HookConfig { run: vec!["/no/such/program".into()], timeout: minute };
-        assert!(matches!(RUNNER.run(&missing, &[], &json!({}), OnSignal::End), HookEnd::Failed(_)));
+        assert!(matches!(run(&missing, &[], &json!({})), HookEnd::Failed(_)));
     }
 
     #[test]
@@ -198,10 +181,7 @@ mod tests {
         let file = folder.path().join("pid");
         let script = format!("sleep 300 & echo $! > {}", file.display());
         let begun = Instant::now();
-        assert_eq!(
-            RUNNER.run(&hook(&script, Duration::from_secs(60)), &[], &json!({}), OnSignal::End),
-            HookEnd::Done
-        );
+        assert_eq!(run(&hook(&script, Duration::from_secs(60)), &[], &json!({})), HookEnd::Done);
         assert!(begun.elapsed() >= PROGRAM_GRACE, "it might have ended by itself");
         let pid = fs::read_to_string(&file).unwrap();
         // It was sent the signal, and may still be about to end.
@@ -209,7 +189,7 @@ mod tests {
         let begun = Instant::now();
         while !(stat().is_empty() || stat().contains(") Z ")) {
             assert!(begun.elapsed() < Duration::from_secs(20), "{}", stat());
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LEFT_LOOK);
         }
     }
 }

@@ -3,10 +3,11 @@
 //! A process of its own judges: a store that hangs then delays no signal and no time limit.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use varve_world::{Clock, RealClock, Timestamp};
+use rustix::process::Signal;
+use varve_world::{Clock, ProgramGroup, RealClock, Timestamp};
 
 use super::job_process::command_of;
 use super::order::{JobOrder, OrderedWork};
@@ -28,9 +29,9 @@ pub(super) struct NoticesMeanwhile<'a> {
     judging: Option<JudgingProcess>,
 }
 
-/// A process that judges.
+/// A process that judges. It is ended if it is dropped: the end of the run judges once more.
 struct JudgingProcess {
-    child: Child,
+    program: ProgramGroup,
     since: Instant,
 }
 
@@ -45,11 +46,11 @@ impl<'a> NoticesMeanwhile<'a> {
     /// Judges if it is time. It is called once a second, and returns at once.
     #[expect(clippy::disallowed_methods, reason = "jobs are waited for in real time")]
     pub fn look(&mut self) {
-        if let Some(JudgingProcess { child, since, .. }) = &mut self.judging {
-            if matches!(child.try_wait(), Ok(None)) {
+        if let Some(JudgingProcess { program, since }) = &self.judging {
+            if !program.has_ended() {
                 if since.elapsed() >= LIMIT {
                     // The next one may do better.
-                    drop(child.kill());
+                    program.signal(Signal::KILL);
                 }
                 return;
             }
@@ -71,16 +72,6 @@ impl<'a> NoticesMeanwhile<'a> {
 fn judge(config: &Path) -> Option<JudgingProcess> {
     let order = JobOrder { wait: Duration::ZERO, work: OrderedWork::Notify { config: config.to_owned() } };
     let (mut command, _order) = command_of(&order).ok()?;
-    let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    Some(JudgingProcess { child: started.ok()?, since: Instant::now() })
-}
-
-impl Drop for NoticesMeanwhile<'_> {
-    fn drop(&mut self) {
-        if let Some(JudgingProcess { child, .. }) = &mut self.judging {
-            // The end of the run judges once more.
-            drop(child.kill());
-            drop(child.wait());
-        }
-    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Some(JudgingProcess { program: ProgramGroup::spawn(&mut command).ok()?, since: Instant::now() })
 }

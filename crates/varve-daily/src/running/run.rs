@@ -228,10 +228,10 @@ impl DailyRun<'_> {
     }
 
     pub(super) fn was_signalled(&self) -> bool {
-        self.loaded.is_interrupted()()
+        self.loaded.stop_signal().is_set()
     }
 
     pub(super) fn hooks(&self) -> HookRunner<'_> {
-        HookRunner { observer: self.observer, was_signalled: self.loaded.is_interrupted() }
+        HookRunner { observer: self.observer, stop: self.loaded.stop_signal() }
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
+use varve_world::other_program;
 use zeroize::Zeroizing;
 
 /// The bytes of a complaint that are passed on.
@@ -86,7 +87,7 @@ impl BorgProgram {
     }
 
     pub(super) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("borg");
+        let mut command = other_program("borg");
         if let Some(passphrase) = &self.passphrase {
             command.env("BORG_PASSPHRASE", passphrase.as_str());
         }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use varve_block::visible;
+use varve_world::{FinishedProgram, RunProgramError, other_program};
 
-use crate::companion::program;
 use crate::foreign::plain_qcow2_over_raw;
 use crate::image_file;
 
@@ -33,7 +33,7 @@ pub enum KeepError {
     #[error(
         "a new file for --keep needs qemu-img, which cannot be started: install qemu-utils (or your system's package of QEMU's tools)"
     )]
-    NoTool(#[source] io::Error),
+    NoTool(#[source] RunProgramError),
     /// The program refused.
     #[error("qemu-img cannot use {}: {said}", path.display())]
     Refused {
@@ -96,10 +96,11 @@ impl KeptWrites {
         // The path is made absolute: QEMU may interpret the beginning of a relative one as
         // something other than a path.
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
-        let output = program("qemu-img").args(args).arg(whole).arg(size).stdin(Stdio::null()).output();
-        let output = output.map_err(KeepError::NoTool)?;
-        if !output.status.success() {
-            return Err(refused(path, &output.stderr));
+        let mut command = other_program("qemu-img");
+        command.args(args).arg(whole).arg(size).stdin(Stdio::null());
+        let ended = FinishedProgram::run(&mut command, 0).map_err(KeepError::NoTool)?;
+        if !ended.status.success() {
+            return Err(KeepError::Refused { path: path.into(), said: visible(&ended.complaint()) });
         }
         Ok(Self { path: path.into(), snapshot: snapshot.into() })
     }
@@ -109,8 +110,4 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
-}
-
-fn refused(path: &Path, said: &[u8]) -> KeepError {
-    KeepError::Refused { path: path.into(), said: visible(String::from_utf8_lossy(said).trim()) }
 }

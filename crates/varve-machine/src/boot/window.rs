@@ -4,17 +4,21 @@
 use std::process::Stdio;
 
 use super::boot_error::{BootError, PROGRAM};
-use crate::companion::program;
+use varve_world::{FinishedProgram, other_program};
 
+/// More than the list of all kinds.
+const LIST_BYTES_MAX: usize = 16 << 10;
 /// QEMU's names for kinds of windows, best first.
 const KINDS: [&str; 3] = ["gtk", "sdl", "cocoa"];
 
 /// Returns the best kind of window that is available. Without a choice, QEMU may fall back to a VNC
 /// server that the user does not know of.
 pub(super) fn kind() -> Result<&'static str, BootError> {
-    let listed = program(PROGRAM).args(["-display", "help"]).stdin(Stdio::null()).output();
-    let listed = listed.map_err(BootError::Start)?;
-    of(&String::from_utf8_lossy(&listed.stdout)).ok_or(BootError::NoWindows)
+    let mut command = other_program(PROGRAM);
+    command.args(["-display", "help"]).stdin(Stdio::null());
+    let ended =
+        FinishedProgram::run(&mut command, LIST_BYTES_MAX).map_err(|error| BootError::Start(error.into()))?;
+    of(&String::from_utf8_lossy(&ended.output)).ok_or(BootError::NoWindows)
 }
 
 fn of(listed: &str) -> Option<&'static str> {

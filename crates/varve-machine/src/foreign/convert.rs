@@ -1,17 +1,12 @@
 //! Converts an image to a raw one with QEMU's own program, to compare it with what was archived.
 
-use std::io;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-
-use varve_block::visible;
 
 use super::OpenForeignError;
 use super::header::ImageFormat;
 use super::layer::layers;
-use crate::companion::companion;
-
-const PROGRAM: &str = "qemu-img";
+use super::qemu_img::{qemu_img, refused};
 
 /// Writes the disk as an image of a chain has it into a new raw image. Other files that the image
 /// names must lie in one of the folders `allowed`.
@@ -25,15 +20,8 @@ pub fn convert_to_raw(
     into: &Path,
 ) -> Result<(), OpenForeignError> {
     let found = layers(path, format, allowed)?;
-    let mut command = companion(PROGRAM);
-    command.args(["convert", "-O", "raw"]).arg(format!("json:{}", found.node)).arg(into);
-    let output = command.stdin(Stdio::null()).output().map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => OpenForeignError::NotInstalled { program: PROGRAM },
-        _ => OpenForeignError::Start { program: PROGRAM, source },
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = visible(&String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "));
-    Err(OpenForeignError::Refused { path: path.into(), said })
+    let node = format!("json:{}", found.node);
+    let args = ["convert", "-O", "raw", &node].map(OsStr::new);
+    let ended = qemu_img(args.into_iter().chain([into.as_os_str()]))?;
+    if ended.status.success() { Ok(()) } else { Err(refused(path, &ended)) }
 }

@@ -1,23 +1,21 @@
 //! Restores an image in a format other than raw: QEMU makes an empty one and this program fills it,
 //! so it occupies only the space that it needs.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_json::json;
-use varve_block::{BlockStore, visible};
+use varve_block::BlockStore;
 use varve_content::image::{ImagePart, RestoreImageError, ServedImage, fill_image, make_image};
 use varve_content::{DamageList, PRIVATE, Progress};
 use varve_world::Workers;
 
 use super::layer::protocol;
+use super::qemu_img::{qemu_img, refused};
 use super::{ImageFormat, OpenForeignError, QemuNbd};
-use crate::companion::program;
 
-const PROGRAM: &str = "qemu-img";
 /// The unit to which a format may round up the size of a disk: a sector.
 const SECTOR_BYTES: u64 = 512;
 
@@ -84,22 +82,15 @@ pub fn restore_foreign(
 
 /// Makes an empty image.
 fn make(partial: &Path, format: ImageFormat, size: u64) -> Result<(), RestoreForeignError> {
-    let mut command = program(PROGRAM);
-    command.args(["create", "-q", "-f", format.name()]);
+    let (partial_name, size) = (partial.as_os_str(), size.to_string());
+    let mut args: Vec<&OsStr> = ["create", "-q", "-f", format.name()].map(OsStr::new).to_vec();
     if format == ImageFormat::Vpc {
         // Otherwise the size is rounded up to one that cylinders and heads can express.
-        command.args(["-o", "force_size=on"]);
+        args.extend(["-o", "force_size=on"].map(OsStr::new));
     }
-    command.arg(partial).arg(size.to_string()).stdin(Stdio::null());
-    let output = command.output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => OpenForeignError::NotInstalled { program: PROGRAM },
-        _ => OpenForeignError::Start { program: PROGRAM, source: error },
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = visible(&String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "));
-    Err(OpenForeignError::Refused { path: partial.into(), said }.into())
+    args.extend([partial_name, OsStr::new(&size)]);
+    let ended = qemu_img(args)?;
+    if ended.status.success() { Ok(()) } else { Err(refused(partial, &ended).into()) }
 }
 
 fn fill(

@@ -1,17 +1,14 @@
 //! Checks that an image is complete. QEMU reads zeros beyond the end of a truncated file, and
 //! nobody would notice before the disk is needed.
 
-use std::io::{self, Read};
 use std::path::Path;
-use std::process::Stdio;
 
 use serde_json::Value;
 use varve_block::visible;
 
-use super::{COMPLAINT_BYTES_MAX, ImageFormat, OpenForeignError};
-use crate::companion::companion;
+use super::qemu_img::{PROGRAM, qemu_img, refused};
+use super::{ImageFormat, OpenForeignError};
 
-const PROGRAM: &str = "qemu-img";
 /// Exit codes of `qemu-img check` for an intact image, and for one with leaked clusters.
 const SOUND: [i32; 2] = [0, 3];
 /// The exit code for formats that it does not check.
@@ -23,32 +20,20 @@ pub(super) fn check(path: &Path, format: ImageFormat, node: &Value) -> Result<()
     if format == ImageFormat::Raw {
         return Ok(());
     }
-    let failed = |source| OpenForeignError::Start { program: PROGRAM, source };
-    let mut command = companion(PROGRAM);
-    command.args(["check", "-q"]).arg(format!("json:{node}"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => OpenForeignError::NotInstalled { program: PROGRAM },
-        _ => failed(error),
-    })?;
     // The output may have a line for each of very many clusters.
-    let (mut said, mut complaints) = (Vec::new(), child.stderr.take().expect("it is piped"));
-    let read = Read::by_ref(&mut complaints)
-        .take(COMPLAINT_BYTES_MAX)
-        .read_to_end(&mut said)
-        .and_then(|_| io::copy(&mut complaints, &mut io::sink()));
-    let status = child.wait().and_then(|status| read.map(|_| status)).map_err(failed)?;
-    let code = status.code();
+    let ended = qemu_img(["check", "-q", &format!("json:{node}")])?;
+    let code = ended.status.code();
     if code.is_some_and(|code| SOUND.contains(&code) || code == UNCHECKED) {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&said);
-    let first = said.lines().next().map_or_else(|| format!("qemu-img check ended with {status}"), visible);
+    let complaint = visible(&ended.complaint());
+    let first = match complaint.split("; ").next() {
+        None | Some("") => format!("{PROGRAM} check ended with {}", ended.status),
+        Some(first) => first.to_owned(),
+    };
     // The image may be locked by a running machine.
     Err(match code == Some(1) && first.contains("Could not open") {
-        true => {
-            OpenForeignError::Refused { path: path.into(), said: visible(&said.trim().replace('\n', "; ")) }
-        }
+        true => refused(path, &ended),
         false => OpenForeignError::Damaged { path: path.into(), said: first },
     })
 }

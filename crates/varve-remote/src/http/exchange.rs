@@ -135,7 +135,7 @@ impl Http {
         let plain =
             if is_encrypted { None } else { PlainConnections::new(patience.silence_max, public_only) };
         let (spare, ignores_ranges, sends_whole, multiplexes) = Default::default();
-        let runtime = Runtime::new(options.is_over)?;
+        let runtime = Runtime::new(options.stop.clone())?;
         Ok(Self {
             runtime,
             client,

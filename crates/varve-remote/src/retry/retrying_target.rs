@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use varve_world::FileName;
+use varve_world::{FileName, StopSignal};
 
 use crate::attempt_error::AttemptError;
 use crate::edge;
@@ -166,8 +166,8 @@ pub(crate) trait AttemptTarget: Send + Sync + fmt::Display {
 pub(crate) struct RetryingTarget<H> {
     home: H,
     patience: RetryPolicy,
-    /// Returns true if the caller no longer waits for answers.
-    is_over: Option<fn() -> bool>,
+    /// Set when the caller no longer waits for answers.
+    stop: StopSignal,
     /// The leftovers of dead writers in the last full listing.
     leftovers: Mutex<Vec<String>>,
 }
@@ -184,20 +184,19 @@ fn with_advice(error: io::Error) -> io::Error {
 }
 
 impl<H: AttemptTarget> RetryingTarget<H> {
-    pub fn new(home: H, patience: RetryPolicy, is_over: Option<fn() -> bool>) -> Self {
-        Self { home, patience, is_over, leftovers: Mutex::default() }
+    pub fn new(home: H, patience: RetryPolicy, stop: StopSignal) -> Self {
+        Self { home, patience, stop, leftovers: Mutex::default() }
     }
 
     /// Sleeps, and returns true if the caller still waits for an answer.
     fn pause(&self, pause: Duration) -> bool {
-        let is_over = || self.is_over.is_some_and(|is_over| is_over());
-        let mut left = pause;
-        while !left.is_zero() && !is_over() {
-            let step = left.min(edge::LOOKED_EVERY);
-            edge::sleep(step);
-            left -= step;
+        let begun = edge::now();
+        while let Some(left) = pause.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+            if self.stop.wait(left) {
+                return false;
+            }
         }
-        !is_over()
+        !self.stop.is_set()
     }
 
     /// Tries until an attempt succeeds or a retry cannot help. The argument of `one_try` is true if
@@ -438,7 +437,7 @@ mod tests {
             RetryingTarget::new(
                 home,
                 RetryPolicy { try_count_max: 4, first_pause, ..RetryPolicy::default() },
-                None,
+                StopSignal::default(),
             )
         }
 
@@ -535,8 +534,10 @@ mod tests {
     fn nothing_is_tried_again_for_whom_nobody_waits() {
         let passing = || (false, AttemptError::passing("gone for now"));
         let home = Moody { script: Mutex::new(vec![passing(), passing()]), ..Moody::default() };
+        let stop = StopSignal::default();
+        stop.set();
         let patience = RetryPolicy { first_pause: Duration::from_secs(3600), ..RetryPolicy::default() };
-        let target = RetryingTarget::new(home, patience, Some(|| true));
+        let target = RetryingTarget::new(home, patience, stop);
         let error = target.get(&FileName::new("x").unwrap(), 0..1).unwrap_err();
         let said = varve_block::with_causes(&error);
         assert!(said.contains("interrupted before the next attempt: gone for now"), "{said}");
@@ -627,7 +628,7 @@ mod tests {
                 first_pause: Duration::from_millis(1),
                 ..RetryPolicy::default()
             };
-            let target = RetryingTarget::new(home, patience, None);
+            let target = RetryingTarget::new(home, patience, StopSignal::default());
             let mut taken = Vec::new();
             let outcome = target.get_in_pieces(&name(), 10..90, 10, &mut |piece| {
                 taken.extend_from_slice(&piece);

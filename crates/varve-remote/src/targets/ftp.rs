@@ -19,7 +19,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use suppaftp::types::{FileType, Mode};
 use suppaftp::{FtpError, RustlsConnector, RustlsFtpStream, Status};
-use varve_world::FileName;
+use varve_world::{FileName, StopSignal};
 
 use self::call_watch::{CallWatch, Sockets};
 use self::ftp_entries::{FtpEntry, of_list, of_mlsd};
@@ -50,7 +50,7 @@ pub(crate) struct Ftp {
     password: Option<Password>,
     patience: RetryPolicy,
     /// Returns true if the caller no longer waits for answers.
-    is_over: Option<fn() -> bool>,
+    stop: StopSignal,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
     free: Mutex<Vec<FtpConnection>>,
@@ -83,7 +83,7 @@ impl Ftp {
             password: place.password.clone().or_else(|| options.password.clone()),
             place,
             patience: options.patience,
-            is_over: options.is_over,
+            stop: options.stop.clone(),
             up: options.up.clone(),
             down: options.down.clone(),
             free: Mutex::default(),
@@ -114,7 +114,8 @@ impl Ftp {
     }
 
     fn watch(&self, bytes: u64, sockets: &Sockets) -> Result<CallWatch, AttemptError> {
-        CallWatch::begin(self.patience, bytes, self.is_over, Arc::clone(sockets)).map_err(AttemptError::of_io)
+        CallWatch::begin(self.patience, bytes, self.stop.clone(), Arc::clone(sockets))
+            .map_err(AttemptError::of_io)
     }
 
     fn connection(&self) -> Result<FtpConnection, AttemptError> {

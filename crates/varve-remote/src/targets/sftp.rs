@@ -90,7 +90,7 @@ impl Sftp {
             path => path.strip_prefix("~/").map_or_else(|| format!("/{path}"), str::to_owned),
         };
         Ok(Self {
-            runtime: Runtime::new(options.is_over)?,
+            runtime: Runtime::new(options.stop.clone())?,
             root: root.trim_end_matches('/').to_owned(),
             login: Login::new(&place, options)?,
             place,

@@ -106,7 +106,7 @@ fn a_trickle_is_given_up() {
 #[test]
 fn a_call_ends_soon_after_its_caller() {
     let mut options = options();
-    options.is_over = Some(|| true);
+    options.stop.set();
     options.patience.silence_max = Duration::from_secs(60);
     let target = open(&format!("ftp://127.0.0.1:{}/in", server(Trickle::Data)), &options).unwrap();
     let begun = Instant::now();

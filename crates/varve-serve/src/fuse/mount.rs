@@ -3,13 +3,13 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use varve_world::{FinishedProgram, other_program};
 
 use super::adapter::FuseAdapter;
 use crate::ServedFileSystem;
@@ -205,10 +205,11 @@ fn unmount_with(at: &Path, flags: UnmountFlags, options: &[&str]) -> io::Result<
         Err(Errno::PERM) => {}
         outcome => return outcome.map_err(Into::into),
     }
-    let output = Command::new("fusermount3").arg("-u").args(options).arg("--").arg(at).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    match said.trim() {
-        _ if output.status.success() => Ok(()),
+    let mut command = other_program("fusermount3");
+    command.arg("-u").args(options).arg("--").arg(at);
+    let ended = FinishedProgram::run(&mut command, 0)?;
+    match &*ended.complaint() {
+        _ if ended.status.success() => Ok(()),
         said if said.contains("busy") => Err(io::ErrorKind::ResourceBusy.into()),
         said => Err(io::Error::other(format!("{said}: `umount {}` as root removes it", at.display()))),
     }

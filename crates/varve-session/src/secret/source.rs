@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use varve_world::{FileUse, require_trusted};
+use varve_world::{FileUse, ProgramGroup, require_trusted};
 use zeroize::Zeroizing;
 
 use crate::failure::UsageError;
@@ -16,8 +16,6 @@ use crate::hinted::WithHint;
 
 /// Upper bound on the length of a passphrase, and of a key that a program prints.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
-/// The time between two looks at a program.
-const LOOK: Duration = Duration::from_millis(5);
 
 const EXPOSED: &str = "if others may have read or changed it, make another key";
 
@@ -66,20 +64,20 @@ fn output_of(line: &str, kind: &str, patience: Duration) -> Result<(String, Zero
         bail!(UsageError(format!("--{kind}-command is empty")));
     };
     let context = || format!("the {kind} command {program}");
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(context)?;
+    // It may need the secrets of the environment, and may ask at the terminal.
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut printer = ProgramGroup::spawn_with_terminal(&mut command).with_context(context)?;
     let until = now() + patience;
-    let output = child.stdout.take().map(|output| read_all(ReadUntil { output, until })).transpose();
+    let output =
+        printer.child().stdout.take().map(|output| read_all(ReadUntil { output, until })).transpose();
     // The pipe is closed now, so a program that still prints ends, too.
-    let status = wait_until(&mut child, until).with_context(context)?;
-    let Some(status) = status else {
+    let early = printer.end_within(Some(until.saturating_duration_since(now())), &|| false);
+    let status = printer.wait().with_context(context)?;
+    if early.is_some() {
         let seconds = patience.as_secs_f64();
         return Err(anyhow!("it has not ended within {seconds} s, and was ended")).with_context(context);
-    };
+    }
     let bytes = output.with_context(context)?.unwrap_or_default();
     if !status.success() {
         return Err(anyhow!("it failed: {status}")).with_context(context);
@@ -90,19 +88,6 @@ fn output_of(line: &str, kind: &str, patience: Duration) -> Result<(String, Zero
 #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
 fn now() -> Instant {
     Instant::now()
-}
-
-/// Waits for the end of a program. Returns `None` if it had to be ended.
-fn wait_until(child: &mut Child, until: Instant) -> io::Result<Option<ExitStatus>> {
-    while now() < until {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
-        std::thread::sleep(LOOK);
-    }
-    let _ = child.kill();
-    child.wait().map(|_| None)
 }
 
 /// The output of a program, up to a moment. After it, the output has ended.

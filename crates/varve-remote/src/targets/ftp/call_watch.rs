@@ -7,9 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use varve_world::StopSignal;
 
 use crate::attempt_error::AttemptError;
-use crate::edge::{self, GRACE, LOOKED_EVERY};
+use crate::edge::{self, GRACE};
 use crate::retry::retrying_target::RetryPolicy;
 
 /// The open sockets of a connection.
@@ -26,6 +27,9 @@ pub(crate) struct CallWatch {
     patience: RetryPolicy,
 }
 
+/// The time between two looks whether the caller still waits.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+
 struct WatchedCall {
     until: Instant,
     is_done: bool,
@@ -34,17 +38,12 @@ struct WatchedCall {
 
 impl CallWatch {
     /// Begins to watch a call that moves this many bytes.
-    pub fn begin(
-        patience: RetryPolicy,
-        bytes: u64,
-        is_over: Option<fn() -> bool>,
-        sockets: Sockets,
-    ) -> io::Result<Self> {
+    pub fn begin(patience: RetryPolicy, bytes: u64, stop: StopSignal, sockets: Sockets) -> io::Result<Self> {
         let time = patience.time_for(bytes);
         let call = WatchedCall { until: edge::now() + time, is_done: false, ended_by: None };
         let shared = Arc::new((Mutex::new(call), Condvar::new()));
         let watched = Arc::clone(&shared);
-        let thread = edge::spawn(move || watch_call(&watched, time, is_over, &sockets))?;
+        let thread = edge::spawn(move || watch_call(&watched, time, &stop, &sockets))?;
         Ok(Self { shared, thread: Some(thread), patience })
     }
 
@@ -87,13 +86,8 @@ impl Drop for CallWatch {
     }
 }
 
-fn watch_call(
-    shared: &(Mutex<WatchedCall>, Condvar),
-    time: Duration,
-    is_over: Option<fn() -> bool>,
-    sockets: &Sockets,
-) {
-    let mut over_since = None;
+fn watch_call(shared: &(Mutex<WatchedCall>, Condvar), time: Duration, stop: &StopSignal, sockets: &Sockets) {
+    let mut stopped_at = None;
     let mut call = shared.0.lock();
     let reason = loop {
         if call.is_done {
@@ -103,16 +97,10 @@ fn watch_call(
         if now >= call.until {
             break edge::timed_out(time);
         }
-        let mut pause = call.until - now;
-        if let Some(is_over) = is_over {
-            let since = *over_since.get_or_insert(now);
-            if !is_over() {
-                over_since = None;
-            } else if now - since >= GRACE {
-                break AttemptError::passing("interrupted");
-            }
-            pause = pause.min(LOOKED_EVERY);
+        if stop.is_set() && now - *stopped_at.get_or_insert(now) >= GRACE {
+            break AttemptError::passing("interrupted");
         }
+        let pause = (call.until - now).min(STOP_LOOK);
         shared.1.wait_for(&mut call, pause);
     };
     call.ended_by = Some(reason);
@@ -136,17 +124,18 @@ mod tests {
             bytes_per_second_min: 1000,
             ..RetryPolicy::default()
         };
-        let read = |is_over: Option<fn() -> bool>, watched: &dyn Fn(&CallWatch)| {
+        let read = |stop: &StopSignal, watched: &dyn Fn(&CallWatch)| {
             let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let sockets: Sockets = Arc::new(Mutex::new(vec![stream.try_clone().unwrap()]));
-            let watch = CallWatch::begin(patience, 0, is_over, sockets).unwrap();
+            let watch = CallWatch::begin(patience, 0, stop.clone(), sockets).unwrap();
             watched(&watch);
             assert_eq!(io::Read::read(&mut stream, &mut [0]).unwrap_or(0), 0);
             watch.end().map(|error| format!("{error:?}")).unwrap_or_default()
         };
         let begun = edge::now();
-        assert!(read(None, &|_| {}).contains("no answer within"));
-        let earning = read(Some(|| false), &|watch| {
+        let stop = StopSignal::default();
+        assert!(read(&stop, &|_| {}).contains("no answer within"));
+        let earning = read(&stop, &|watch| {
             edge::sleep(Duration::from_millis(150));
             watch.earn(150);
             watch.pause(Duration::from_millis(100));
@@ -154,10 +143,12 @@ mod tests {
         assert!(earning.contains("no answer within"), "{earning}");
         assert!(begun.elapsed() >= Duration::from_millis(200 + 300 + 100), "{:?}", begun.elapsed());
         let long = |watch: &CallWatch| watch.pause(Duration::from_secs(60));
-        assert!(read(Some(|| true), &long).contains("interrupted"));
+        let stopped = StopSignal::default();
+        stopped.set();
+        assert!(read(&stopped, &long).contains("interrupted"));
         assert!(begun.elapsed() < Duration::from_secs(30));
         // A call that is done in time is not disturbed.
         let sockets: Sockets = Arc::default();
-        assert!(CallWatch::begin(patience, 0, None, sockets).unwrap().end().is_none());
+        assert!(CallWatch::begin(patience, 0, stop, sockets).unwrap().end().is_none());
     }
 }

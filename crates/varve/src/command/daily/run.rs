@@ -28,11 +28,9 @@ pub fn run(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
         }
         let begun = RealClock.now();
         while age(begun, RealClock.now()) < pause {
-            if signals::was_signalled() {
+            if signals::stop_signal().wait(LOOK) {
                 bail!(Interrupted("interrupted: what is due is done by the next run"));
             }
-            #[expect(clippy::disallowed_methods, reason = "the next look is awaited in real time")]
-            std::thread::sleep(LOOK);
         }
     }
 }

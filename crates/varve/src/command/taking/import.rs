@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::{Archive, TakeError};
+use varve_archive::{Archive, Snapshot, TakeError};
 use varve_content::Problem;
 use varve_content::folder::{ArchiveFolderError, Watch};
 use varve_import::borg::{BorgArchive, BorgError, BorgFilter, BorgProgram, OpenBorgError};
@@ -12,8 +12,9 @@ use varve_import::restic::{OpenResticError, ResticArchive, ResticFilter, ResticF
 use varve_import::tar::TarArchive;
 use varve_import::zip::{OpenZipError, ZipFile};
 use varve_import::{
-    BorgRestore, ForeignArchive, ForeignSnapshot, ImportError, Importer, LinkTrees, OpenDatedFileError,
-    OpenLinkTreesError, OwnRestore, ResticProgram, TarProgram, TimeSource, UnzipProgram, series_names,
+    BorgRestore, ForeignArchive, ForeignSnapshot, ForeignSource, ImportError, Importer, LinkTrees,
+    OpenDatedFileError, OpenLinkTreesError, OwnRestore, ResticProgram, TarProgram, TimeSource, UnzipProgram,
+    series_names,
 };
 use varve_session::{Hinted, Interrupted, UsageError};
 use varve_world::Timestamp;
@@ -211,6 +212,46 @@ fn import(
     foreign: &dyn ForeignArchive,
     own: Option<&dyn OwnRestore>,
 ) -> Result<CommandOutcome> {
+    check_imported(args, foreign, own)?;
+    let mut importer = Importer::new(foreign);
+    if args.dry_run {
+        return print_plan(invocation, args, foreign, importer);
+    }
+    let mut archive = invocation.session.write()?;
+    let plan = importer.plan(&archive, &|_| true);
+    importer.note_renamed(&mut archive);
+    let names = series_names(foreign.snapshots(), &importer.known_series(&archive));
+    let mut outcome = CommandOutcome::Done;
+    for place in plan.places {
+        let Some(snapshot) = foreign.snapshots().get(place) else { continue };
+        let name = name_of(snapshot, args, &names);
+        match take(invocation, args, &mut archive, &mut importer, (place, snapshot), &name)? {
+            Some(taken) => {
+                if taken.problem_count > 0 {
+                    outcome = CommandOutcome::Gaps;
+                }
+                print_taken(invocation, &taken);
+            }
+            // Another snapshot may be whole.
+            None => outcome = CommandOutcome::Gaps,
+        }
+    }
+    say_known(invocation, plan.known_count);
+    if let Some(own) = own.filter(|_| args.check)
+        && !is_restored_alike(invocation, args, &archive, &importer, own)?
+    {
+        outcome = outcome.max(CommandOutcome::Failed);
+    }
+    archive.close()?;
+    Ok(outcome)
+}
+
+/// Refuses arguments that do not fit what is imported.
+fn check_imported(
+    args: &ImportedArgs,
+    foreign: &dyn ForeignArchive,
+    own: Option<&dyn OwnRestore>,
+) -> Result<()> {
     if args.check && own.is_none() {
         bail!(UsageError(
             "--check needs the other program's own restore of a file: neither zip files nor streams have one"
@@ -223,73 +264,87 @@ fn import(
             format!("--name names one source, but there are {source_count}: choose one, or leave --name out");
         bail!(UsageError(text));
     }
-    let mut importer = Importer::new(foreign);
-    let names = |archive: &Archive, importer: &Importer<'_>| {
-        let names = series_names(foreign.snapshots(), &importer.known_series(archive));
-        move |snapshot: &ForeignSnapshot| {
-            let made = names.get(&(snapshot.host.clone(), snapshot.source.clone()));
-            args.name.clone().or_else(|| made.cloned()).unwrap_or_else(|| "files".into())
-        }
-    };
-    if args.dry_run {
-        let archive = invocation.session.check()?;
-        let plan = importer.plan(&archive, &|_| true);
-        let name_of = names(&archive, &importer);
-        for snapshot in plan.places.iter().filter_map(|place| foreign.snapshots().get(*place)) {
-            print_planned(invocation, snapshot, &name_of(snapshot));
-        }
-        say_known(invocation, plan.known_count);
-        return Ok(CommandOutcome::Done);
-    }
-    let mut archive = invocation.session.write()?;
+    Ok(())
+}
+
+/// Prints the snapshots that would be imported.
+fn print_plan(
+    invocation: &Invocation,
+    args: &ImportedArgs,
+    foreign: &dyn ForeignArchive,
+    mut importer: Importer<'_>,
+) -> Result<CommandOutcome> {
+    let archive = invocation.session.check()?;
     let plan = importer.plan(&archive, &|_| true);
-    importer.note_renamed(&mut archive);
-    let name_of = names(&archive, &importer);
-    let mut outcome = CommandOutcome::Done;
-    for place in plan.places {
-        let Some(snapshot) = foreign.snapshots().get(place) else { continue };
-        let name = name_of(snapshot);
-        let progress = cancellable_progress()?;
-        let report = |problem: Problem| complaint::report_problem(&problem);
-        let title = format!("{name} {}", moment::show(snapshot.time));
-        let shown = ShownProgress::start(&title, &progress, invocation.quiet || invocation.json);
-        let watch = Watch { progress: &progress, report: &report };
-        let taken = importer.take(&mut archive, place, &name, args.name.is_some(), watch);
-        drop(shown);
-        let taken = match taken {
-            Ok(taken) => taken,
-            Err(ImportError::Take(TakeError::Folder(ArchiveFolderError::Cancelled))) => {
-                bail!(Interrupted("interrupted; the same command continues with this snapshot"));
-            }
-            // Another snapshot may be whole.
-            Err(error @ ImportError::Tree { .. }) => {
-                warning!("{}", varve_block::with_causes(&error));
-                outcome = CommandOutcome::Gaps;
-                continue;
-            }
-            Err(error @ ImportError::Name(_)) => bail!(Hinted::new(error, NAME_IT)),
-            Err(error) => bail!(error),
-        };
-        if taken.snapshot.problem_count > 0 {
-            outcome = CommandOutcome::Gaps;
-        }
-        if invocation.json {
-            say::record("snapshot", snapshot_list::as_json(&taken.snapshot));
-        } else if !invocation.quiet {
-            say!("{} {}", moment::show(taken.snapshot.time), as_line(&taken.snapshot));
-        }
+    let names = series_names(foreign.snapshots(), &importer.known_series(&archive));
+    for snapshot in plan.places.iter().filter_map(|place| foreign.snapshots().get(*place)) {
+        print_planned(invocation, snapshot, &name_of(snapshot, args, &names));
     }
     say_known(invocation, plan.known_count);
-    if let Some(own) = own.filter(|_| args.check) {
-        let mut check = ImportCheck::new(invocation, args.report.as_deref())?;
-        for (place, imported) in importer.known(&archive) {
-            let progress = cancellable_progress()?;
-            check.check(&archive, own, place, &imported, &progress)?;
+    Ok(CommandOutcome::Done)
+}
+
+/// Returns the name of a snapshot in the archive: the given one, or that of its source.
+fn name_of(
+    snapshot: &ForeignSnapshot,
+    args: &ImportedArgs,
+    names: &BTreeMap<ForeignSource, String>,
+) -> String {
+    let made = names.get(&(snapshot.host.clone(), snapshot.source.clone()));
+    args.name.clone().or_else(|| made.cloned()).unwrap_or_else(|| "files".into())
+}
+
+/// Imports one snapshot, with its place among the foreign ones. Returns `None` after a warning if
+/// its tree cannot be read.
+fn take(
+    invocation: &Invocation,
+    args: &ImportedArgs,
+    archive: &mut Archive,
+    importer: &mut Importer<'_>,
+    (place, snapshot): (usize, &ForeignSnapshot),
+    name: &str,
+) -> Result<Option<Snapshot>> {
+    let progress = cancellable_progress()?;
+    let report = |problem: Problem| complaint::report_problem(&problem);
+    let title = format!("{name} {}", moment::show(snapshot.time));
+    let shown = ShownProgress::start(&title, &progress, invocation.quiet || invocation.json);
+    let watch = Watch { progress: &progress, report: &report };
+    let taken = importer.take(archive, place, name, args.name.is_some(), watch);
+    drop(shown);
+    match taken {
+        Ok(taken) => Ok(Some(taken.snapshot)),
+        Err(ImportError::Take(TakeError::Folder(ArchiveFolderError::Cancelled))) => {
+            bail!(Interrupted("interrupted; the same command continues with this snapshot"));
         }
-        if check.difference_count > 0 {
-            outcome = outcome.max(CommandOutcome::Failed);
+        Err(error @ ImportError::Tree { .. }) => {
+            warning!("{}", varve_block::with_causes(&error));
+            Ok(None)
         }
+        Err(error @ ImportError::Name(_)) => bail!(Hinted::new(error, NAME_IT)),
+        Err(error) => bail!(error),
     }
-    archive.close()?;
-    Ok(outcome)
+}
+
+fn print_taken(invocation: &Invocation, snapshot: &Snapshot) {
+    if invocation.json {
+        say::record("snapshot", snapshot_list::as_json(snapshot));
+    } else if !invocation.quiet {
+        say!("{} {}", moment::show(snapshot.time), as_line(snapshot));
+    }
+}
+
+/// Compares all imported snapshots with the other program's own restore of them.
+fn is_restored_alike(
+    invocation: &Invocation,
+    args: &ImportedArgs,
+    archive: &Archive,
+    importer: &Importer<'_>,
+    own: &dyn OwnRestore,
+) -> Result<bool> {
+    let mut check = ImportCheck::new(invocation, args.report.as_deref())?;
+    for (place, imported) in importer.known(archive) {
+        let progress = cancellable_progress()?;
+        check.check(archive, own, place, &imported, &progress)?;
+    }
+    Ok(check.difference_count == 0)
 }

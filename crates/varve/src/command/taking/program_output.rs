@@ -4,18 +4,17 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{ChildStdout, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
-use rustix::process::Signal;
 use varve_content::Progress;
 use varve_daily::is_job_process;
-use varve_session::{UsageError, keep_secrets_from};
-use varve_world::{PROGRAM_GRACE, ProgramGroup};
+use varve_session::UsageError;
+use varve_world::{ProgramGroup, other_program};
 
 use crate::arguments::TakeSnapshotArgs;
 use crate::show;
@@ -111,13 +110,12 @@ struct AfterEnd {
 
 impl ProgramOutput {
     fn start(program: &Path, args: &[PathBuf], progress: &Arc<Progress>) -> Result<Self> {
-        let mut command = Command::new(program);
+        let mut command = other_program(program);
         command.args(args).stdout(Stdio::piped());
         if is_job_process() {
             // The input of a job is the lock of its run.
             command.stdin(Stdio::null());
         }
-        keep_secrets_from(&mut command);
         let started = ProgramGroup::spawn_with_terminal(&mut command);
         let mut group = started.with_context(|| format!("cannot start {}", program.display()))?;
         let output = group.child().stdout.take().context("the program was started without an output")?;
@@ -179,15 +177,9 @@ impl ProgramOutput {
     }
 
     /// Waits for the end of the program, whose output has ended.
-    #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
     fn finish(&mut self) -> io::Result<usize> {
         self.is_over = true;
-        while !self.group.has_ended() {
-            if self.progress.is_cancelled() {
-                return Err(self.cancel());
-            }
-            std::thread::sleep(LOOK);
-        }
+        self.group.end_within(None, &|| self.progress.is_cancelled());
         let status = self.group.wait()?;
         if !status.success() {
             return Err(self.failed(status));
@@ -196,15 +188,9 @@ impl ProgramOutput {
     }
 
     /// Ends the program, whose output nobody needs any more.
-    #[expect(clippy::disallowed_methods, reason = "another program is awaited in real time")]
     fn cancel(&mut self) -> io::Error {
         self.is_over = true;
-        self.group.signal(Signal::TERM);
-        let asked = Instant::now();
-        while !self.group.has_ended() && asked.elapsed() < PROGRAM_GRACE {
-            std::thread::sleep(LOOK);
-        }
-        self.group.signal(Signal::KILL);
+        self.group.end_within(None, &|| true);
         self.group.wait().map_or_else(|error| error, |status| self.failed(status))
     }
 

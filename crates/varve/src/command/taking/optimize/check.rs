@@ -9,14 +9,17 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use varve_content::Progress;
 use varve_image::{ReadAt, RelocatedDisk, VolumeStructure};
-use varve_machine::{find_program, program};
+use varve_machine::find_program;
 use varve_session::Interrupted;
+use varve_world::{FinishedProgram, other_program};
 
 use super::sparse::copy_range;
 use crate::show;
 
 /// The folders of administration programs, which are not on every user's search path.
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
+/// The output of e2fsck that is looked through for them.
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// The lines of e2fsck that an error has.
 const LINES_MAX: usize = 5;
 
@@ -55,14 +58,15 @@ fn e2fsck(structures: &[VolumeStructure], folder: &Path, progress: &Progress) ->
         let context = || format!("cannot copy the structure of {} to {}", structure.name(), folder.display());
         let file = tempfile::tempfile_in(folder).with_context(context)?;
         copy_structure(structure, &file, progress).with_context(context)?;
-        let mut command = program(&e2fsck);
+        let mut command = other_program(&e2fsck);
         command.args(["-fn", "/dev/stdin"]).env("LC_ALL", "C.UTF-8").stdin(file);
-        let output = command.output().with_context(|| format!("cannot run {}", e2fsck.display()))?;
-        if !output.status.success() {
-            let text = [output.stdout, output.stderr].concat();
-            let text = String::from_utf8_lossy(&text);
+        let ended = FinishedProgram::run(&mut command, OUTPUT_BYTES_MAX)
+            .with_context(|| format!("cannot run {}", e2fsck.display()))?;
+        if !ended.status.success() {
+            let (text, complaint) = (String::from_utf8_lossy(&ended.output), ended.complaint());
             let is_problem = |line: &&str| !line.is_empty() && !line.starts_with("Pass ");
-            let problems: Vec<_> = text.lines().filter(is_problem).take(LINES_MAX).collect();
+            let problems: Vec<_> =
+                text.lines().chain([&*complaint]).filter(is_problem).take(LINES_MAX).collect();
             bail!("e2fsck refuses {}: {}", structure.name(), show::plain(&problems.join("; ")));
         }
         clean.push(structure.name().to_owned());

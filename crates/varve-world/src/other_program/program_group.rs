@@ -8,14 +8,20 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, kill_process_group, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, kill_process_group, pidfd_open,
+    waitid,
 };
 use rustix::termios::tcgetpgrp;
 
 /// The time between the request to end and the end by force.
 pub const PROGRAM_GRACE: Duration = Duration::from_secs(5);
+/// The time between two looks at programs whose end wakes nobody.
 const LOOK: Duration = Duration::from_millis(10);
+/// The time between two looks whether a program must end.
+const STOP_LOOK: Duration = Duration::from_millis(50);
+const WAIT_STEP: Duration = Duration::from_secs(60);
 /// The groups of all programs that run, in case this program ends at once.
 static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
@@ -27,6 +33,14 @@ pub fn signal_program_groups(signal: Signal) -> bool {
         let _ = kill_process_group(*group, signal);
     }
     !groups.is_empty()
+}
+
+/// Why a program was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlyEnd {
+    TimeLimit,
+    /// Its caller had to end it.
+    Stopped,
 }
 
 /// A running program with its process group. It is ended by force if it is dropped before it was
@@ -79,6 +93,44 @@ impl ProgramGroup {
         self.pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), options), Ok(None)))
     }
 
+    /// Waits for the end of the program, for at most `time`. Returns whether it has ended.
+    pub fn wait_for(&self, time: Duration) -> bool {
+        let Some(pid) = self.pid else { return true };
+        match (pidfd_open(pid, PidfdFlags::empty()), Timespec::try_from(time)) {
+            (Ok(end), Ok(time)) => {
+                // It may be interrupted: then it was one more look for the caller.
+                let _ = poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&time));
+            }
+            // Linux before 5.3, or no descriptors are left.
+            _ => pause(time.min(LOOK)),
+        }
+        self.has_ended()
+    }
+
+    /// Waits for the end of the program, and ends it after `time_limit`, or when `must_end` returns
+    /// true. It is asked to end first, and ended by force after [`PROGRAM_GRACE`]. Returns the
+    /// reason if it was ended early. [`wait`](Self::wait) then returns its status.
+    #[expect(clippy::disallowed_methods, reason = "programs end in real time")]
+    pub fn end_within(&self, time_limit: Option<Duration>, must_end: &dyn Fn() -> bool) -> Option<EarlyEnd> {
+        let begun = Instant::now();
+        let mut early: Option<(Instant, EarlyEnd)> = None;
+        while !self.wait_for(STOP_LOOK) {
+            match early {
+                Some((asked, _)) if asked.elapsed() >= PROGRAM_GRACE => self.signal(Signal::KILL),
+                Some(_) => {}
+                None => {
+                    let is_late = time_limit.is_some_and(|limit| begun.elapsed() >= limit);
+                    let reason = is_late.then_some(EarlyEnd::TimeLimit);
+                    if let Some(reason) = reason.or_else(|| must_end().then_some(EarlyEnd::Stopped)) {
+                        early = Some((Instant::now(), reason));
+                        self.signal(Signal::TERM);
+                    }
+                }
+            }
+        }
+        early.map(|(_, reason)| reason)
+    }
+
     /// Sends a signal to all programs of the group.
     pub fn signal(&self, signal: Signal) {
         // They may have ended by themselves.
@@ -115,9 +167,7 @@ impl ProgramGroup {
     /// When the system cannot tell it.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         // After the wait, another group may have the id.
-        while !self.has_ended() {
-            pause(LOOK);
-        }
+        while !self.wait_for(WAIT_STEP) {}
         if let Some(pid) = self.pid.filter(|_| self.has_own_group && !self.is_waited_for) {
             GROUPS.lock().retain(|one| *one != pid);
         }
@@ -203,6 +253,27 @@ mod tests {
         let pid = ProgramGroup::spawn(&mut left).unwrap().pid.unwrap();
         // The group was dropped. Its processes were sent the signal, and may still be about to end.
         wait_until(|| group_members(pid).is_empty());
+    }
+
+    #[test]
+    fn a_program_ends_within_its_limits() {
+        let start = |script: &str| ProgramGroup::spawn(Command::new("sh").args(["-c", script])).unwrap();
+        let mut group = start("exit 7");
+        assert_eq!(group.end_within(Some(Duration::from_secs(60)), &|| false), None);
+        assert_eq!(group.wait().unwrap().code(), Some(7));
+        let mut group = start("exec sleep 300");
+        assert_eq!(group.end_within(Some(Duration::ZERO), &|| false), Some(EarlyEnd::TimeLimit));
+        assert_eq!(group.wait().unwrap().code(), None);
+        assert_eq!(start("exec sleep 300").end_within(None, &|| true), Some(EarlyEnd::Stopped));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "programs end in real time")]
+    fn the_end_of_a_program_wakes_who_waits() {
+        let begun = Instant::now();
+        let group = ProgramGroup::spawn(Command::new("sh").args(["-c", "sleep 0.1"])).unwrap();
+        while !group.wait_for(Duration::from_secs(60)) {}
+        assert!(begun.elapsed() < Duration::from_secs(30));
     }
 
     #[track_caller]
