@@ -1,10 +1,12 @@
 //! Decides whether a head is believed. Pure: the head, the earlier ones and the time are arguments.
 
+use std::time::Duration;
+
 use varve_edition::{EditionHead, EditionKey, ObjectName, OpenHeadError, SeenEdition, TrustRecord};
 use varve_world::Timestamp;
 
 /// A clock that is wrong by less than this is no reason for a warning.
-const CLOCK_ERROR: i64 = 86_400 * 1_000_000_000;
+const CLOCK_ERROR: Duration = Duration::from_hours(24);
 
 /// The user's choices about trust.
 #[derive(Debug, Clone, Default)]
@@ -123,13 +125,13 @@ pub fn believe_head(
         return Err(TrustError::OtherPublication);
     }
     if now > fields.expires {
-        let is_certain = now.0.saturating_sub(fields.expires.0) > CLOCK_ERROR;
+        let is_certain = now.since(fields.expires) > CLOCK_ERROR;
         if rules.is_strict && is_certain {
             return Err(TrustError::Expired { serial });
         }
         warnings.push(TrustWarning::Expired { expires: fields.expires });
     }
-    if fields.time.0.saturating_sub(now.0) > CLOCK_ERROR {
+    if fields.time.since(now) > CLOCK_ERROR {
         warnings.push(TrustWarning::FromTheFuture { time: fields.time });
     }
     let new_key = signers.first().filter(|_| !signers.iter().any(|signer| roots.contains(signer)));
@@ -160,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    const DAY: i64 = CLOCK_ERROR;
+    const DAY: i64 = 86_400_000_000_000;
 
     fn signer(seed: u8) -> EditionSigner {
         EditionSigner::from_seed([seed; 32])

@@ -64,5 +64,5 @@ pub use stores::id_at;
 pub use timing::{
     Dueness, Every, JobHistory, MachineState, ParseEveryError, ParseLoadError, ParsePowerError,
     ParseTimeSpanError, ParseUploadError, Period, PowerNeed, PowerState, RunConditions, Timetable,
-    UploadRate, UploadRates, age, due, parse_time_span, show_time_span,
+    UploadRate, UploadRates, due, parse_time_span, show_time_span,
 };

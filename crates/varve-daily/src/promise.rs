@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use varve_world::Timestamp;
 
-use crate::timing::{age, show_time_span};
+use crate::timing::show_time_span;
 
 /// Free space that lasts for longer than this is enough for anybody.
 const ROOM_SECONDS_MAX: u64 = 100 * 366 * 86_400;
@@ -137,7 +137,7 @@ pub fn judge_age(
     now: Timestamp,
     text: (&str, &str),
 ) -> JudgedPromise {
-    let figure = since.map(|since| age(since, now));
+    let figure = since.map(|since| now.since(since));
     let is_kept = figure.is_some_and(|figure| figure <= limit);
     let (what, never) = text;
     let text = match figure {

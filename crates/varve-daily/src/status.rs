@@ -5,12 +5,11 @@ mod metrics_text;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use varve_block::with_causes;
 use varve_session::{CommandSession, StoreLocation, UserInterface};
-use varve_world::{Clock, RealClock, RealStorage, Storage, Timestamp};
+use varve_world::{Clock, RealClock, RealStorage, Storage};
 
 pub use self::metrics::metrics_page;
 pub use self::metrics_text::MetricsText;
@@ -72,7 +71,7 @@ fn view(loaded: &LoadedConfig, histories: &Histories, (name, store): (&str, &Con
     let unread = unread_files(&loaded.config, &loaded.host, name, &archive, &facts);
     let (free_bytes, empty_sources) = (free_bytes(&session), empty_sources(&loaded.config));
     let limit = loaded.config.promises.reclaimed_within;
-    let then = limit.map(|limit| time_before(RealClock.now(), limit));
+    let then = limit.map(|limit| RealClock.now().minus(limit));
     let overdue = then.map(|then| overdue(loaded, name, &facts, then)).unwrap_or_default();
     let server_clocks = clocks.wait();
     StoreView::Open(Box::new(OpenStoreView {
@@ -85,10 +84,6 @@ fn view(loaded: &LoadedConfig, histories: &Histories, (name, store): (&str, &Con
         unlooked_for,
         replicas,
     }))
-}
-
-fn time_before(now: Timestamp, span: Duration) -> Timestamp {
-    Timestamp(now.0.saturating_sub(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
 }
 
 /// Returns the free bytes of the store's file system; `None` at a server, and if the file system

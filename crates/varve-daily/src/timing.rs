@@ -12,6 +12,6 @@ pub use conditions::{
 };
 pub use due::{Dueness, JobHistory, back_off, due};
 pub use every::{Every, ParseEveryError};
-pub use span::{ParseTimeSpanError, age, parse_time_span, show_time_span};
+pub use span::{ParseTimeSpanError, parse_time_span, show_time_span};
 pub use timetable::{Period, Timetable, spread_offset};
 pub use upload::{ParseUploadError, UploadRate, UploadRates};

@@ -455,8 +455,8 @@ impl WriteBuffer {
     /// Reports whether a wait that began at this time has lasted too long. A clock that was set
     /// back counts as too long.
     fn is_too_long_ago(&self, moment: Timestamp) -> bool {
-        let patience = i64::try_from(self.settings.patience.as_nanos()).unwrap_or(i64::MAX);
-        !(0..patience).contains(&self.world.clock.now().0.saturating_sub(moment.0))
+        let now = self.world.clock.now();
+        now < moment || now.since(moment) >= self.settings.patience
     }
 }
 

@@ -187,8 +187,7 @@ impl RecordingStore {
     fn note_pause(&self) {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        let nanoseconds = u64::try_from(now.0.saturating_sub(state.last_call.0)).unwrap_or(0);
-        let milliseconds = nanoseconds / 1_000_000;
+        let milliseconds = u64::try_from(now.since(state.last_call).as_millis()).unwrap_or(u64::MAX);
         state.last_call = now;
         if milliseconds >= IDLE_MILLISECONDS_MIN {
             state.note(TraceRecord::Idle { milliseconds });

@@ -64,11 +64,9 @@ impl ForgetPlan {
         if !protected.is_empty() {
             return Err(ForgetError::Protected { snapshots: protected });
         }
-        let nanoseconds = i64::try_from(undo.as_nanos()).unwrap_or(i64::MAX);
         let forgotten = undo_start(listed.iter().map(|snapshot| snapshot.time), now);
         // Without undo, no clock is asked whether it has ended.
-        let undo_until =
-            if undo.is_zero() { Timestamp(0) } else { Timestamp(forgotten.0.saturating_add(nanoseconds)) };
+        let undo_until = if undo.is_zero() { Timestamp(0) } else { forgotten.plus(undo) };
         Ok(Self { snapshots: chosen.into_iter().cloned().collect(), forgotten, undo_until })
     }
 }

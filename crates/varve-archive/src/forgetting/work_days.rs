@@ -1,23 +1,24 @@
 //! Nights of work: the days on which snapshots were taken. A clock that is set forward once adds at
 //! most one of them, however far it was set.
 
+use std::time::Duration;
+
 use varve_world::Timestamp;
 
 use crate::catalog::catalog_root::Catalog;
 use crate::catalog::removed::TrashedSnapshot;
 
-const HOUR: i64 = 3_600_000_000_000;
-const DAY: i64 = 24 * HOUR;
+const DAY: Duration = Duration::from_hours(24);
 /// Two nights begin at least this far apart. It is less than a day, since a night may begin a
 /// little earlier than the one before.
-const NIGHT: i64 = 23 * HOUR;
+const NIGHT: Duration = Duration::from_hours(23);
 /// An undo of more days than this needs no more nights.
-const UNDO_NIGHTS_MAX: i64 = 7;
+const UNDO_NIGHTS_MAX: usize = 7;
 /// A shorter time without snapshots is a usual one.
-const LEAP_MIN: i64 = 30 * DAY;
+const LEAP_MIN: Duration = Duration::from_hours(30 * 24);
 /// A clock that is behind the newest snapshots by at most this is noticed when snapshots are
 /// forgotten.
-const BEHIND_MAX: i64 = 30 * DAY;
+const BEHIND_MAX: Duration = Duration::from_hours(30 * 24);
 
 /// The nights of work in an archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl WorkDays {
         times.sort_unstable();
         let mut starts: Vec<Timestamp> = Vec::new();
         for time in times {
-            if starts.last().is_none_or(|last| time.0.saturating_sub(last.0) >= NIGHT) {
+            if starts.last().is_none_or(|last| time.since(*last) >= NIGHT) {
                 starts.push(time);
             }
         }
@@ -69,15 +70,15 @@ impl WorkDays {
     /// have the time of the same clock. `None` if nights are missing.
     #[must_use]
     pub fn end_of_undo(&self, forgotten: &TrashedSnapshot) -> Option<Timestamp> {
-        let undo = forgotten.undo_until.0.saturating_sub(forgotten.forgotten.0);
-        if undo <= 0 || forgotten.undo_until.0 <= 0 {
+        let undo = forgotten.undo_until.since(forgotten.forgotten);
+        if undo.is_zero() || forgotten.undo_until.0 <= 0 {
             return Some(forgotten.undo_until);
         }
-        let days = undo.saturating_add(DAY - 1) / DAY;
-        let needed = usize::try_from(days.clamp(1, UNDO_NIGHTS_MAX)).unwrap_or(1);
+        let days = undo.as_secs_f64() / DAY.as_secs_f64();
+        let needed = (1..UNDO_NIGHTS_MAX).find(|nights| days <= *nights as f64).unwrap_or(UNDO_NIGHTS_MAX);
         let known = self.starts.partition_point(|start| *start <= forgotten.forgotten);
         let last = self.starts.get(known + needed - 1)?;
-        Some(forgotten.undo_until.max(Timestamp(last.0.saturating_add(NIGHT))))
+        Some(forgotten.undo_until.max(last.plus(NIGHT)))
     }
 
     /// Returns the longest time without snapshots before `now`, if the clock may have been set
@@ -86,16 +87,15 @@ impl WorkDays {
     #[must_use]
     pub fn leap(&self, now: Timestamp) -> Option<TimeLeap> {
         let past = &self.starts[..self.starts.partition_point(|start| *start <= now)];
-        let gaps = past.windows(2).map(|pair| (pair[1].0.saturating_sub(pair[0].0), pair[0], pair[1]));
-        let mut gaps: Vec<_> =
-            gaps.chain(past.last().map(|last| (now.0.saturating_sub(last.0), *last, now))).collect();
+        let gaps = past.windows(2).map(|pair| (pair[1].since(pair[0]), pair[0], pair[1]));
+        let mut gaps: Vec<_> = gaps.chain(past.last().map(|last| (now.since(*last), *last, now))).collect();
         gaps.sort_unstable();
         let (length, from, to) = gaps.pop()?;
-        let other = gaps.last().map_or(0, |(length, ..)| *length);
+        let other = gaps.last().map_or(Duration::ZERO, |(length, ..)| *length);
         let is_confirmed = past
             .iter()
-            .filter(|start| **start >= to && now.0.saturating_sub(start.0) >= NIGHT)
-            .nth(usize::try_from(UNDO_NIGHTS_MAX - 1).unwrap_or(0))
+            .filter(|start| **start >= to && now.since(**start) >= NIGHT)
+            .nth(UNDO_NIGHTS_MAX - 1)
             .is_some();
         let is_leap = length > LEAP_MIN && length > other.saturating_mul(2) && !is_confirmed;
         is_leap.then_some(TimeLeap { from, to })
@@ -104,7 +104,7 @@ impl WorkDays {
     /// Reports whether most nights are later than `now`, so that the clock must be behind.
     #[must_use]
     pub fn are_mostly_after(&self, now: Timestamp) -> bool {
-        let past_count = self.starts.partition_point(|start| start.0 <= now.0.saturating_add(DAY));
+        let past_count = self.starts.partition_point(|start| *start <= now.plus(DAY));
         past_count < self.starts.len() - past_count
     }
 }
@@ -112,7 +112,7 @@ impl WorkDays {
 /// Returns the time from which an undo counts: `now`, or the newest of these times of snapshots if
 /// the clock is up to 30 days behind it.
 pub(super) fn undo_start(times: impl Iterator<Item = Timestamp>, now: Timestamp) -> Timestamp {
-    let limit = Timestamp(now.0.saturating_add(BEHIND_MAX));
+    let limit = now.plus(BEHIND_MAX);
     times.filter(|time| *time <= limit).max().map_or(now, |newest| newest.max(now))
 }
 
@@ -122,7 +122,7 @@ mod tests {
     use crate::catalog::removed::tests::trashed;
 
     fn at(day: i64, hour: i64) -> Timestamp {
-        Timestamp(day * DAY + hour * HOUR)
+        Timestamp((24 * day + hour) * 3_600_000_000_000)
     }
 
     fn nightly(days: impl Iterator<Item = i64>) -> WorkDays {

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::time::Duration;
 
 use varve_block::{BlockName, GetError, has_kind};
 use varve_content::Progress;
@@ -35,7 +36,7 @@ use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::forgetting::expiry::{ExpireTrashError, ExpiryPlan};
 
-const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
+const DAY: Duration = Duration::from_hours(24);
 /// The number of arenas that are measured together.
 const MEASURED_COUNT: usize = 64;
 /// The memory for the list of dead blocks that lead to others is not bounded below this.
@@ -481,7 +482,7 @@ fn plan_of(store: &Store, uses: &[ArenaUse], options: &CollectOptions) -> Result
 fn prices_now(store: &Store, prices: &PriceFile) -> Result<ReclaimPrices, CollectError> {
     let now = store.world().clock.now();
     let priced = |prices: &TargetPrices| -> Result<_, CollectError> {
-        let since = Timestamp(now.0.saturating_sub(i64::from(prices.minimum_days) * DAY_NANOSECONDS));
+        let since = now.minus(DAY * prices.minimum_days);
         let within_minimum = match prices.minimum_days {
             0 => BTreeSet::new(),
             _ => arenas_sealed_since(store, since)?,

@@ -195,13 +195,14 @@ impl<H: SnapshotHome + ?Sized> Archive<H> {
     /// Adds a snapshot to the catalog, with the number of bytes that it added to the home.
     pub(crate) fn enter(&mut self, begun: HomeBefore, snapshot: Snapshot) -> Result<Snapshot, TakeError> {
         self.home().write_out().map_err(TakeError::WriteOut)?;
-        let elapsed = self.home().world().clock.now().0.saturating_sub(begun.at.0);
+        let elapsed = self.home().world().clock.now().since(begun.at);
         let now = self.home().growth().map_err(TakeError::Stats)?;
         let growth = begun.growth.zip(now).map(|(before, now)| Growth {
             new_bytes: now.new_bytes.saturating_sub(before.new_bytes),
             stored_bytes: now.stored_bytes.saturating_sub(before.stored_bytes),
         });
-        let snapshot = Snapshot { growth, elapsed: u64::try_from(elapsed).unwrap_or(0), ..snapshot };
+        let snapshot =
+            Snapshot { growth, elapsed: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), ..snapshot };
         let snapshot = self.home().with_own_origin(self.catalog(), snapshot);
         self.write_catalog(self.catalog().bring_back(snapshot.clone()))?;
         Ok(snapshot)

@@ -9,7 +9,7 @@ use super::daily_job::DailyJob;
 use super::histories::Histories;
 use super::machine_state::machine_state;
 use crate::config::ReplicaTrigger;
-use crate::timing::{Dueness, age, back_off, due, show_time_span};
+use crate::timing::{Dueness, back_off, due, show_time_span};
 
 /// The decision about a job.
 pub struct JobDecision {
@@ -58,7 +58,7 @@ impl JobDecision {
 pub fn decide(job: &DailyJob<'_>, histories: &Histories, system_root: &Path, now: Timestamp) -> JobDecision {
     let history = histories.of(job);
     let last = history.last_success(now);
-    let ago = |time: Timestamp| show_time_span(age(time, now));
+    let ago = |time: Timestamp| show_time_span(now.since(time));
     let due_since = match &job.timetable {
         Some(timetable) => match due(timetable, &history, now) {
             Dueness::Due(period) => (

@@ -13,7 +13,7 @@ use crate::config::DailyConfig;
 use crate::judging::{Drill, StoreFacts, is_of_source, is_series_of, store_mark};
 use crate::loaded_config::LoadedConfig;
 use crate::stores::read_facts;
-use crate::timing::{JobHistory, age};
+use crate::timing::JobHistory;
 
 /// The number of newest times that are kept of each history.
 const TIMES_MAX: usize = 200;
@@ -101,7 +101,7 @@ impl Histories {
         let all = jobs(loaded);
         let timetables = all.iter().filter_map(|job| job.timetable.as_ref());
         let shortest = timetables.map(|timetable| timetable.every().longest()).min()?;
-        let silence = age(looked, now);
+        let silence = now.since(looked);
         (silence > shortest.max(DAY) + GRACE).then_some(silence)
     }
 

@@ -7,7 +7,7 @@ use varve_block::visible;
 use varve_session::moment;
 use varve_world::Timestamp;
 
-use crate::timing::{age, show_time_span};
+use crate::timing::show_time_span;
 
 /// A clock that differs by more than this is wrong.
 pub(crate) const CLOCK_TOLERANCE: Duration = Duration::from_secs(300);
@@ -25,7 +25,7 @@ pub struct ServerClock {
 /// Says which server has another time, if one has.
 #[must_use]
 pub fn server_clock_fault(servers: &[ServerClock]) -> Option<String> {
-    let difference = |clock: &ServerClock| age(clock.here, clock.there).max(age(clock.there, clock.here));
+    let difference = |clock: &ServerClock| clock.there.since(clock.here).max(clock.here.since(clock.there));
     let clock = servers.iter().max_by_key(|clock| difference(clock))?;
     let direction = if clock.here > clock.there { "ahead of" } else { "behind" };
     (difference(clock) > CLOCK_TOLERANCE).then(|| {

@@ -10,7 +10,7 @@ use varve_world::Timestamp;
 use super::facts::{SnapshotFact, StoreFacts};
 use super::series::is_series_of;
 use crate::config::{ConfiguredSource, ConfiguredStore, DailyConfig};
-use crate::timing::{age, show_time_span};
+use crate::timing::show_time_span;
 
 /// A series has ended once its newest snapshot is older than this.
 const SILENCE: Duration = Duration::from_secs(7 * 86_400);
@@ -50,7 +50,7 @@ impl<'a> ContinuedStore<'a> {
             times.entry(&one.name).or_default().push(one.time);
         }
         let ended = times.into_iter().filter_map(|(series, times)| {
-            let silence = age(times.iter().copied().max()?, self.now);
+            let silence = self.now.since(times.iter().copied().max()?);
             let is_series = WorkDays::new(times).count() >= SERIES_NIGHTS_MIN;
             let is_orphan = is_series && silence >= SILENCE && !is_continued(series) && !self.is_meant(series);
             let (shown, ago) = (visible(series), show_time_span(silence));
@@ -108,7 +108,7 @@ impl<'a> ContinuedStore<'a> {
         }
         let is_left = |one: &&SnapshotFact| {
             let is_same_source = here.is_empty() || here.iter().any(|own| own.source == one.source);
-            is_same_source && one.time < begun && age(one.time, self.now) >= SILENCE
+            is_same_source && one.time < begun && self.now.since(one.time) >= SILENCE
         };
         newest.into_values().filter(is_left).map(|one| one.host.as_str()).collect()
     }

@@ -16,7 +16,7 @@ use super::series::{is_of_source, is_series_of};
 use super::unread::{UNREAD_NIGHTS, UnreadFiles};
 use crate::config::{ConfiguredReplica, ConfiguredSource, DailyConfig, ReplicaTrigger};
 use crate::promise::{JudgedPromise, PromiseKind, PromiseState, judge_age, judge_room};
-use crate::timing::{age, show_time_span};
+use crate::timing::show_time_span;
 
 /// The growth of a store is taken from this time.
 const GROWTH_TIME: Duration = Duration::from_secs(60 * 86_400);
@@ -299,7 +299,7 @@ impl StoreJudge<'_> {
             newest.insert(&drill.series, drill);
         }
         if let Some(failed) = newest.into_values().find(|drill| drill.failure.is_some()) {
-            let text = format!("the last drill failed {} ago", show_time_span(age(failed.time, now)));
+            let text = format!("the last drill failed {} ago", show_time_span(now.since(failed.time)));
             let judged = broken(kind, name, Some(limit), text);
             return JudgedPromise { detail: failed.failure.clone(), ..judged };
         }
@@ -399,7 +399,7 @@ impl StoreJudge<'_> {
             return broken(kind, self.name, limit, text);
         }
         let newest = facts.and_then(|facts| facts.snapshots.iter().max_by_key(|snapshot| snapshot.time));
-        match newest.map(|snapshot| (snapshot, age(self.context.now, snapshot.time))) {
+        match newest.map(|snapshot| (snapshot, snapshot.time.since(self.context.now))) {
             Some((snapshot, ahead)) if ahead > CLOCK_TOLERANCE => {
                 let text = format!(
                     "{} has a snapshot of {}, {} ahead of this clock: the clock is wrong, or was",
@@ -430,8 +430,8 @@ impl StoreJudge<'_> {
         };
         let past = facts.snapshots.iter().filter(|snapshot| snapshot.time <= now);
         let oldest = past.clone().map(|snapshot| snapshot.time).min().unwrap_or(now);
-        let span = age(oldest, now).clamp(GROWTH_TIME_MIN, GROWTH_TIME);
-        let recent = past.filter(|snapshot| age(snapshot.time, now) <= span);
+        let span = now.since(oldest).clamp(GROWTH_TIME_MIN, GROWTH_TIME);
+        let recent = past.filter(|snapshot| now.since(snapshot.time) <= span);
         let grown = recent.fold(0_u64, |sum, snapshot| sum.saturating_add(snapshot.stored_bytes));
         judge_room(self.name, limit, free, grown, span)
     }

@@ -17,7 +17,6 @@ use crate::freeze::UndoStep;
 use crate::jobs::{DailyJob, Histories, JobDecision, JobKind, jobs};
 use crate::loaded_config::LoadedConfig;
 use crate::state::{LoggedJob, RunLock, StateFolder, WorkingRun};
-use crate::timing::age;
 
 /// Sources that have become due while another job was at work for this time come before the next
 /// one.
@@ -175,7 +174,7 @@ impl DailyRun<'_> {
         let saved = self.state.save_histories(&self.histories);
         self.remember(saved);
         let logged = LoggedJob {
-            seconds: Some(age(begun, ended).as_secs_f64()),
+            seconds: Some(ended.since(begun).as_secs_f64()),
             snapshot: end.snapshot.clone(),
             size: end.sizes.map(|sizes| sizes.size),
             new_bytes: end.sizes.map(|sizes| sizes.new_bytes),

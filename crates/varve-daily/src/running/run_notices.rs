@@ -18,7 +18,6 @@ use crate::notices::{Channel, PromiseNotice, Sent, channels, send};
 use crate::promise::PromiseState;
 use crate::state::{LoggedJob, StateFolder};
 use crate::status::{judge_all, metrics_page};
-use crate::timing::age;
 
 /// Promises are judged for notices after each run that did something, and else after this time.
 const JUDGE_EVERY: Duration = Duration::from_secs(3_600);
@@ -30,7 +29,7 @@ pub(super) fn is_time_beside_a_job(state: &StateFolder, begun: Timestamp) -> boo
     let now = RealClock.now();
     let judged = state.notices().judged.filter(|judged| *judged <= now);
     // The first job of a new configuration has made no snapshot yet.
-    age(judged.unwrap_or(begun).max(begun), now) >= JUDGE_EVERY
+    now.since(judged.unwrap_or(begun).max(begun)) >= JUDGE_EVERY
 }
 
 /// Judges the promises at the end of a run, if that is time, and sends what has changed.
@@ -46,7 +45,7 @@ pub(super) fn after_run(
     }
     let now = RealClock.now();
     let judged = state.notices().judged.filter(|judged| *judged <= now);
-    if !has_done_something && judged.is_some_and(|judged| age(judged, now) < JUDGE_EVERY) {
+    if !has_done_something && judged.is_some_and(|judged| now.since(judged) < JUDGE_EVERY) {
         return;
     }
     // The jobs have ended as they have, whatever becomes of notices.
@@ -85,7 +84,7 @@ pub fn send_changes(
         }
     }
     let is_weekly =
-        config.events.weekly && !notices.weekly.is_some_and(|last| last <= now && age(last, now) < WEEK);
+        config.events.weekly && !notices.weekly.is_some_and(|last| last <= now && now.since(last) < WEEK);
     let mut outgoing = Vec::new();
     for channel in channels(config) {
         let told = notices.told.get(channel.name()).cloned().unwrap_or_default();

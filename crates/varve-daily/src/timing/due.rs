@@ -65,8 +65,7 @@ pub fn back_off(history: &JobHistory, start: Timestamp, now: Timestamp) -> Optio
     let failures = || history.failures.iter().filter(|failure| (start..=now).contains(failure));
     let last = failures().max()?;
     let failure_count = failures().count();
-    let pause = i64::try_from(pause_after(failure_count).as_nanos()).unwrap_or(i64::MAX);
-    Some((failure_count, Timestamp(last.0.saturating_add(pause))))
+    Some((failure_count, last.plus(pause_after(failure_count))))
 }
 
 fn pause_after(failure_count: usize) -> Duration {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use varve_world::Timestamp;
-
 /// Each unit with its seconds, the greatest first.
 const UNITS: [(char, u64); 5] = [('w', 604_800), ('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
 /// A longer span is surely a mistake.
@@ -51,13 +49,6 @@ pub fn parse_time_span(text: &str) -> Result<Duration, ParseTimeSpanError> {
         0 => Err(ParseTimeSpanError::Zero { text: text.to_owned() }),
         seconds => Ok(Duration::from_secs(seconds)),
     }
-}
-
-/// Returns the time from `since` to `now`, which is zero if `since` is later.
-#[must_use]
-pub fn age(since: Timestamp, now: Timestamp) -> Duration {
-    let nanoseconds = i128::from(now.0).saturating_sub(i128::from(since.0));
-    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
 }
 
 /// Formats a span of time with its two greatest units, rounded down: `2d 4h`, `52m`, `8s`.

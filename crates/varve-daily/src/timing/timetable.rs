@@ -46,10 +46,8 @@ impl Timetable {
     /// Returns the period that contains a time.
     #[must_use]
     pub fn period(&self, now: Timestamp) -> Period {
-        let offset = i64::try_from(self.offset.as_nanos()).unwrap_or(0);
-        let unmoved = self.unmoved_period(Timestamp(now.0.saturating_sub(offset)));
-        let moved = |time: Timestamp| Timestamp(time.0.saturating_add(offset));
-        Period { start: moved(unmoved.start), end: moved(unmoved.end) }
+        let unmoved = self.unmoved_period(now.minus(self.offset));
+        Period { start: unmoved.start.plus(self.offset), end: unmoved.end.plus(self.offset) }
     }
 
     /// Returns the next boundaries after a time.

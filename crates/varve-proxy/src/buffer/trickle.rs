@@ -95,7 +95,7 @@ impl WriteBuffer {
         let now = self.world.clock.now();
         let due = |segment: &Arc<BufferSegment>| match kept.get(&segment.number) {
             // If the clock was set back, a segment must not wait for ever.
-            Some(until) => now >= *until || until.0.saturating_sub(now.0) > nanoseconds(HELD_PAUSE),
+            Some(until) => now >= *until || until.since(now) > HELD_PAUSE,
             None => true,
         };
         let (found, is_open_due) = {
@@ -103,8 +103,8 @@ impl WriteBuffer {
             let closed = || segments.closed.iter().filter(|segment| segment.way == way);
             let fresh = closed().find(|segment| !kept.contains_key(&segment.number)).cloned();
             let is_open_due = segments.open[way].as_ref().is_some_and(|open| {
-                let waited = open.first_put.lock().map(|first| now.0.saturating_sub(first.0));
-                waited.is_some_and(|waited| !(0..nanoseconds(self.settings.linger)).contains(&waited))
+                let first = *open.first_put.lock();
+                first.is_some_and(|first| now < first || now.since(first) >= self.settings.linger)
             });
             let again = || closed().find(|segment| due(segment)).cloned();
             (fresh.or_else(|| if is_open_due { None } else { again() }), is_open_due)
@@ -224,8 +224,8 @@ impl WriteBuffer {
         let number = cursor.segment.number;
         if cursor.held > 0 {
             self.mark(way, cursor)?;
-            let again = self.world.clock.now().0.saturating_add(nanoseconds(HELD_PAUSE));
-            if kept.insert(number, Timestamp(again)).is_none() {
+            let again = self.world.clock.now().plus(HELD_PAUSE);
+            if kept.insert(number, again).is_none() {
                 self.counters.held_blocks.fetch_add(cursor.held, Ordering::Relaxed);
             }
             return Ok(());
@@ -278,8 +278,4 @@ fn block<'a>(name: &BlockName, bytes: &'a Bytes) -> Block<'a> {
 enum NotSent {
     Away(String),
     Refused(String),
-}
-
-fn nanoseconds(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }

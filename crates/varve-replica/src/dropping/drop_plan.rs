@@ -69,11 +69,10 @@ impl DropPlan {
     ) -> Self {
         let now = source.world.clock.now();
         let since = SupersededSince::read(source.world.storage.as_ref(), source.log.keys(), target);
-        let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
         let mut drop_plan = Self::default();
         for older in &plan.superseded {
             let since = since.since(older.arena, older.generation).unwrap_or(now);
-            let until = Timestamp(since.0.saturating_add(age));
+            let until = since.plus(age);
             if until <= now {
                 drop_plan.due.push(older.clone());
             } else {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
@@ -26,11 +27,11 @@ use crate::ServedFileSystem;
 
 /// Disk images that are open at a time. Others are reopened when they are accessed.
 const DISKS_MAX: usize = 32;
-/// The list of snapshots is refreshed at most this often, in nanoseconds.
-const BELIEVED: i64 = 1_000_000_000;
+/// The list of snapshots is refreshed at most this often.
+const BELIEVED: Duration = Duration::from_secs(1);
 /// Refreshing takes at most 1/20 of the time: the next refresh waits at least 20 times as long as
 /// the last one took.
-const LOOKING_SHARE: i64 = 20;
+const LOOKING_SHARE: u32 = 20;
 
 /// Converts a time to local time.
 type ToCivilTime = Box<dyn Fn(Timestamp) -> CivilTime + Send + Sync>;
@@ -153,8 +154,7 @@ impl Days {
         }
         self.refresh(&mut **list);
         let now = clock.now();
-        let taken = now.0.saturating_sub(began.0).max(0);
-        *look_again_at = Timestamp(now.0.saturating_add(BELIEVED.max(taken.saturating_mul(LOOKING_SHARE))));
+        *look_again_at = now.plus(BELIEVED.max(now.since(began).saturating_mul(LOOKING_SHARE)));
     }
 
     /// Reads the list of snapshots again. Returns whether it could be read.

@@ -66,8 +66,7 @@ impl VerifyArgs {
         if !self.data && self.share.is_none() && self.since.is_none() {
             return None;
         }
-        let nanoseconds = |age: Duration| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-        let not_since = self.since.map(|age| Timestamp(now.0.saturating_sub(nanoseconds(age))));
+        let not_since = self.since.map(|age| now.minus(age));
         Some(AuditShare { not_since, share: self.share.unwrap_or(1.0) })
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use varve_daily::{LoadedConfig, StateFolder};
-use varve_world::{Clock, RealClock, Timestamp};
+use varve_world::{Clock, RealClock};
 
 use crate::arguments::PauseArgs;
 use crate::invocation::Invocation;
@@ -13,10 +13,7 @@ pub fn run(invocation: &Invocation, args: &PauseArgs) -> Result<CommandOutcome> 
     let loaded = LoadedConfig::load(args.file.config.as_deref(), invocation.frontend())?;
     let state = StateFolder::open(&loaded.state)?;
     let now = RealClock.now();
-    let until = args.time.map(|time| {
-        let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        Timestamp(now.0.saturating_add(nanoseconds))
-    });
+    let until = args.time.map(|time| now.plus(time));
     state.pause(now, until)?;
     if !invocation.quiet {
         match until {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use varve_daily::{DailyJob, JobDecision, LoadedConfig, RunRequest, age, planned_jobs, run_due_jobs};
+use varve_daily::{DailyJob, JobDecision, LoadedConfig, RunRequest, planned_jobs, run_due_jobs};
 use varve_session::Interrupted;
 use varve_world::{Clock, RealClock};
 
@@ -27,7 +27,7 @@ pub fn run(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
             Ok(_) => {}
         }
         let begun = RealClock.now();
-        while age(begun, RealClock.now()) < pause {
+        while RealClock.now().since(begun) < pause {
             if signals::stop_signal().wait(LOOK) {
                 bail!(Interrupted("interrupted: what is due is done by the next run"));
             }

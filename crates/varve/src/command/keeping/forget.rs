@@ -216,8 +216,7 @@ fn require_clock_not_behind(archive: &Archive, now: Timestamp) -> Result<()> {
 fn require_known_time(archive: &Archive, policy: &RetentionPolicy, now: Timestamp) -> Result<()> {
     require_clock_not_behind(archive, now)?;
     let newest = archive.snapshots().iter().map(|snapshot| snapshot.time).filter(|time| *time <= now).max();
-    let age_max = i64::try_from(SNAPSHOT_AGE_MAX.as_nanos()).unwrap_or(i64::MAX);
-    if newest.is_some_and(|newest| now.0.saturating_sub(newest.0) > age_max) {
+    if newest.is_some_and(|newest| now.since(newest) > SNAPSHOT_AGE_MAX) {
         bail!(UsageError(format!(
             "the newest snapshot is more than 30 days old, or the clock is wrong ({}): confirm with --trust-clock",
             moment::show(now)

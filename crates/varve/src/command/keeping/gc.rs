@@ -19,7 +19,7 @@ use varve_store::{IndexKind, Store};
 use varve_upkeep::{
     ArenaObstacle, ReclaimBudget, ReclaimedArena, ReclaimedBatch, RewrittenArena, SparedReason,
 };
-use varve_world::{Clock, RealClock, Timestamp};
+use varve_world::{Clock, RealClock};
 
 use crate::arguments::{CollectArgs, GcArgs};
 use crate::invocation::Invocation;
@@ -111,8 +111,7 @@ pub(super) fn carry_out(
 
 fn options(args: &GcArgs, store: &Store) -> Result<CollectOptions> {
     let now = store.world().clock.now();
-    let before =
-        |age: Duration| Timestamp(now.0.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX)));
+    let before = |age| now.minus(age);
     let limits = &args.collect;
     Ok(CollectOptions {
         budget: ReclaimBudget {
@@ -198,14 +197,14 @@ fn apply(
         let clock = Arc::clone(&archive.store().world().clock);
         let has_disk_index = archive.store().config().index == IndexKind::Disk;
         let since = archive.store().locked_since().unwrap_or_else(|| clock.now());
-        let end = *end.get_or_insert_with(|| args.collect.max_time.map(|time| after(since, time)));
+        let end = *end.get_or_insert_with(|| args.collect.max_time.map(|time| since.plus(time)));
         if end.is_some_and(|end| clock.now() >= end) {
             archive.close()?;
             break has_disk_index;
         }
-        let batch = collection.apply(&mut archive, after(since, BATCH_TIME), progress).with_hint(hint_of)?;
+        let batch = collection.apply(&mut archive, since.plus(BATCH_TIME), progress).with_hint(hint_of)?;
         archive.close()?;
-        let locked = Duration::from_nanos(u64::try_from(clock.now().0.saturating_sub(since.0)).unwrap_or(0));
+        let locked = clock.now().since(since);
         let is_last = !note_batch(&mut done, batch, locked) || collection.is_done();
         if is_last {
             break has_disk_index;
@@ -219,10 +218,6 @@ fn apply(
         invocation.session.write()?.close()?;
     }
     Ok(done)
-}
-
-fn after(now: Timestamp, time: Duration) -> Timestamp {
-    Timestamp(now.0.saturating_add(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)))
 }
 
 /// Adds a batch to the sums. Returns false if no further batch can be done.

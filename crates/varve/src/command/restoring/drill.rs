@@ -82,7 +82,7 @@ pub fn run(invocation: &Invocation, args: &DrillArgs) -> Result<CommandOutcome> 
         failure,
     };
     record(invocation, &drill)?;
-    print(invocation, &drill, snapshot, varve_daily::age(begun, ended).as_secs_f64());
+    print(invocation, &drill, snapshot, ended.since(begun).as_secs_f64());
     Ok(match (&drill.failure, counts.is_damaged) {
         (None, _) => CommandOutcome::Done,
         (Some(_), true) => CommandOutcome::Damage,
