@@ -34,17 +34,17 @@ mod bounded;
 mod client_slots;
 mod collected;
 mod host;
+mod http_server;
 mod network;
 mod path;
 mod tls;
 mod watched_socket;
 
 pub use bounded::BoundedFileSystem;
-pub use client_slots::{ClientSlot, ClientSlots};
 pub use host::names_this_machine;
-pub use network::{ListenError, TcpServer, check_address, keep_alive, listen, threads};
+pub use http_server::{HttpLimits, serve_http};
+pub use network::{ListenError, TcpServer, check_address, listen, threads};
 pub use tls::{TlsError, TlsIdentity};
-pub use watched_socket::WatchedSocket;
 
 use varve_image::{FileId, FileSystem};
 

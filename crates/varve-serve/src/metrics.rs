@@ -8,24 +8,22 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
 use tokio::runtime::Builder;
-use tokio::time::timeout;
 
-use crate::client_slots::ClientSlots;
-use crate::network::{ListenError, TcpServer, keep_alive, listen};
+use crate::http_server::{HttpLimits, serve_http};
+use crate::network::{ListenError, TcpServer, listen};
 
-/// The maximum number of clients. When another one connects, the client that has been idle longest
-/// is dropped.
-const CLIENTS_MAX: usize = 64;
-/// Time limit for a client to send its request header.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for the whole connection: the request and the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+const LIMITS: HttpLimits = HttpLimits {
+    protocol: "metrics",
+    clients_max: 64,
+    header_timeout: Duration::from_secs(3),
+    send_timeout: PATIENCE,
+    one_request_within: Some(PATIENCE),
+};
 /// The content type of the Prometheus text format.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 /// The conventional path.
@@ -47,27 +45,12 @@ pub fn serve(address: SocketAddr, is_exposed: bool, page: MetricsPage) -> Result
     let threads = builder.worker_threads(1).thread_name("metrics").enable_all().build();
     let threads = threads.map_err(ListenError::Threads)?;
     let (listener, address) = listen(&threads, address)?;
-    threads.spawn(ClientSlots::serve_each(CLIENTS_MAX, listener, "metrics", move |socket, _, place| {
-        let page = Arc::clone(&page);
-        async move {
-            // The time limit drops a client that does not take its answer.
-            let _ = place.hold_while(timeout(PATIENCE, answer(socket, page))).await;
-        }
-    }));
-    Ok(TcpServer::new(address, threads))
-}
-
-async fn answer(socket: TcpStream, page: MetricsPage) {
-    keep_alive(&socket).ok();
     let service = service_fn(move |request: Request<Incoming>| {
         let page = Arc::clone(&page);
         async move { Ok::<_, Infallible>(reply(&request, &page)) }
     });
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).keep_alive(false);
-    if let Err(error) = http.serve_connection(TokioIo::new(socket), service).await {
-        tracing::debug!(%error, "a client of the metrics disconnected");
-    }
+    threads.spawn(serve_http(listener, LIMITS, None, service));
+    Ok(TcpServer::new(address, threads))
 }
 
 fn reply(request: &Request<Incoming>, page: &MetricsPage) -> Response<String> {
@@ -120,7 +103,7 @@ mod tests {
     #[test]
     fn who_says_nothing_keeps_nobody_away() {
         let server = serve("127.0.0.1:0".parse().unwrap(), false, Arc::new(String::new)).unwrap();
-        let silent: Vec<_> = (0..CLIENTS_MAX + 20)
+        let silent: Vec<_> = (0..LIMITS.clients_max + 20)
             .map(|_| {
                 let mut socket = std::net::TcpStream::connect(server.address()).unwrap();
                 socket.write_all(b"GET /").unwrap();

@@ -18,26 +18,22 @@ use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
 
 use crate::ServedFileSystem;
-use crate::client_slots::{ClientSlot, ClientSlots};
 use crate::host;
-use crate::network::{ListenError, TcpServer, check_address, keep_alive, listen, threads};
-use crate::watched_socket::WatchedSocket;
+use crate::http_server::{HttpLimits, serve_http};
+use crate::network::{ListenError, TcpServer, check_address, listen, threads};
 use adapter::WebDavAdapter;
 
-/// The maximum number of clients. When another one connects, the client that has been idle longest
-/// is dropped.
-const CLIENTS_MAX: usize = 256;
-/// Time limit for a client to send its request header.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A client that takes none of its answer for this long is dropped.
-const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+const LIMITS: HttpLimits = HttpLimits {
+    protocol: "WebDAV",
+    clients_max: 256,
+    header_timeout: Duration::from_secs(30),
+    send_timeout: Duration::from_secs(60),
+    one_request_within: None,
+};
 /// The bytes of a file that are read at a time.
 const READ_BYTES: usize = 256 << 10;
 
@@ -61,12 +57,11 @@ pub fn serve(
         .read_buf_size(READ_BYTES)
         .build_handler();
     let handler = WebDavHandler { files, only: (!is_exposed).then_some(address) };
-    threads.spawn(ClientSlots::serve_each(CLIENTS_MAX, listener, "WebDAV", move |socket, _, place| {
-        let (place, handler) = (Arc::new(place), handler.clone());
-        async move {
-            place.hold_while(serve_client(socket, handler, &place)).await;
-        }
-    }));
+    let service = service_fn(move |request| {
+        let handler = handler.clone();
+        async move { Ok::<_, Infallible>(handler.answer(request).await) }
+    });
+    threads.spawn(serve_http(listener, LIMITS, None, service));
     Ok(TcpServer::new(address, threads))
 }
 
@@ -107,19 +102,4 @@ impl WebDavHandler {
 /// locks and partial updates, which a server that is only read does not have.
 fn restrict_promises(headers: &mut HeaderMap) {
     headers.insert(HeaderName::from_static("dav"), HeaderValue::from_static("1"));
-}
-
-async fn serve_client(socket: TcpStream, handler: WebDavHandler, place: &Arc<ClientSlot>) {
-    keep_alive(&socket).ok();
-    let service = service_fn(move |request| {
-        place.note_activity();
-        let handler = handler.clone();
-        async move { Ok::<_, Infallible>(handler.answer(request).await) }
-    });
-    let socket = WatchedSocket::new(socket, Arc::clone(place), SEND_TIMEOUT);
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    if let Err(error) = http.serve_connection(TokioIo::new(socket), service).await {
-        tracing::debug!(%error, "a WebDAV client disconnected");
-    }
 }
