@@ -155,6 +155,53 @@ fn leaves(extents: Extents<'_>) -> impl Iterator<Item = Result<Range<u64>, ReadP
     })
 }
 
+/// Finds the sources of the blocks of a disk, page after page.
+struct BlockSources<'a, D, C>
+where
+    D: Iterator<Item = Result<Range<u64>, ReadPointerError>>,
+    C: Iterator<Item = Result<Range<u64>, ReadPointerError>>,
+{
+    shape: &'a DiskShape,
+    earlier: Option<&'a EarlierMap<'a>>,
+    order: &'a PackingOrder,
+    /// The parts of the disk with data.
+    data: PassedRanges<D>,
+    /// The parts that differ from the earlier disk.
+    changes: PassedRanges<C>,
+}
+
+impl<D, C> BlockSources<'_, D, C>
+where
+    D: Iterator<Item = Result<Range<u64>, ReadPointerError>>,
+    C: Iterator<Item = Result<Range<u64>, ReadPointerError>>,
+{
+    /// Returns the sources of the blocks of a page. Each call has a later page than the one before.
+    fn of_page(
+        &mut self,
+        writer: &MapWriter<'_>,
+        page: u64,
+        earlier_page: Option<&MapPage>,
+        to_pack: &mut PagesToPack,
+    ) -> Result<Vec<BlockSource>, PublishError> {
+        let mut sources = Vec::new();
+        for number in 0..u64::from(self.shape.page_entry_count(page)) {
+            let block = page * u64::from(PAGE_ENTRIES_MAX) + number;
+            let range = self.shape.block_range(block);
+            let is_changed = self.changes.overlap(&range)?;
+            let has_data = self.data.overlap(&range)?;
+            // The last block of a disk may be shorter than that of another one.
+            let is_as_long =
+                self.earlier.is_some_and(|earlier| earlier.image.shape.block_range(block) == range);
+            let kept = earlier_page.and_then(|page| entry_at(page, number)).and_then(|entry| match entry {
+                MapEntry::Stored(part) if !is_changed && is_as_long && writer.can_keep(&part) => Some(part),
+                _ => None,
+            });
+            sources.push(to_pack.source_of(block, range, kept, self.order.place(block), has_data));
+        }
+        Ok(sources)
+    }
+}
+
 impl MapWriter<'_> {
     /// Uploads the blocks and pages of a disk, and returns the place of its root.
     pub(crate) fn write(
@@ -166,9 +213,14 @@ impl MapWriter<'_> {
     ) -> Result<UploadedMap, PublishError> {
         let blocks = self.blocks;
         let reader = TreeReader::new(blocks, entry);
-        let mut data = PassedRanges(leaves(reader.extents(0..entry.size())).peekable());
         let changes = earlier.map(|earlier| difference(blocks, &earlier.entry, entry));
-        let mut changes = PassedRanges(changes.into_iter().flatten().peekable());
+        let mut sources = BlockSources {
+            shape,
+            earlier,
+            order,
+            data: PassedRanges(leaves(reader.extents(0..entry.size())).peekable()),
+            changes: PassedRanges(changes.into_iter().flatten().peekable()),
+        };
         let earlier_root = match earlier {
             Some(earlier) => self.earlier_page(earlier, &root_part(earlier.image), MapLevel::Root)?,
             None => None,
@@ -180,52 +232,25 @@ impl MapWriter<'_> {
             if self.observer.is_cancelled() {
                 return Err(PublishError::Cancelled);
             }
-            let level = MapLevel::Blocks { page };
             let earlier_entry = earlier_root.as_ref().and_then(|root| entry_at(root, page));
             let earlier_page = match (earlier, earlier_entry) {
-                (Some(earlier), Some(MapEntry::Stored(part))) => self.earlier_page(earlier, &part, level)?,
+                (Some(earlier), Some(MapEntry::Stored(part))) => {
+                    self.earlier_page(earlier, &part, MapLevel::Blocks { page })?
+                }
                 _ => None,
             };
-            let mut sources = Vec::new();
-            for number in 0..u64::from(shape.page_entry_count(page)) {
-                let block = page * u64::from(PAGE_ENTRIES_MAX) + number;
-                let range = shape.block_range(block);
-                let is_changed = changes.overlap(&range)?;
-                let has_data = data.overlap(&range)?;
-                let known = earlier_page.as_ref().and_then(|page| entry_at(page, number));
-                // The last block of a disk may be shorter than that of another one.
-                let is_as_long =
-                    earlier.is_some_and(|earlier| earlier.image.shape.block_range(block) == range);
-                let kept = known.and_then(|entry| match entry {
-                    MapEntry::Stored(part) if !is_changed && is_as_long && self.can_keep(&part) => Some(part),
-                    _ => None,
-                });
-                let source = to_pack.source_of(block, range, kept, order.place(block), has_data);
+            let sources = sources.of_page(self, page, earlier_page.as_ref(), &mut to_pack)?;
+            for source in &sources {
                 kept_count += u64::from(matches!(source, BlockSource::Known(MapEntry::Stored(_))));
                 read_count += u64::from(matches!(source, BlockSource::Archive(_)));
-                sources.push(source);
             }
-            let entries = read_each(self.workers, &sources, |source| match source {
-                BlockSource::Known(entry) => Ok(*entry),
-                BlockSource::Archive(range) => match self.read_block(&reader, range)? {
-                    Some(content) => Ok(MapEntry::Stored(self.uploads.put(&content)?)),
-                    None => Ok(MapEntry::Zeros),
-                },
-            });
-            let entries = entries.into_iter().collect::<Result<Vec<_>, PublishError>>()?;
+            let entries = self.read_entries(&reader, &sources)?;
             root_entries.push(if order.has_page(page) {
                 to_pack.entries.insert(page, entries);
                 to_pack.earlier.extend(earlier_entry.map(|entry| (page, entry)));
                 MapEntry::Zeros
             } else {
-                match self.store_page(entries, shape, level)? {
-                    Some(stored) => match earlier_entry.and_then(|entry| self.unchanged_page(entry, &stored))
-                    {
-                        Some(entry) => entry,
-                        None => MapEntry::Stored(self.uploads.put_stored(stored)?),
-                    },
-                    None => MapEntry::Zeros,
-                }
+                self.put_page(entries, shape, page, earlier_entry)?
             });
             let end = shape.block_range((page + 1) * u64::from(PAGE_ENTRIES_MAX)).start;
             self.observer.add_done(end - shape.block_range(page * u64::from(PAGE_ENTRIES_MAX)).start);
@@ -240,6 +265,40 @@ impl MapWriter<'_> {
         let part = self.uploads.put(&root.encode(MapLevel::Root))?;
         let root = StoredPart { name: part.name, bytes: part.bytes };
         Ok(UploadedMap { root, read_count, kept_count })
+    }
+
+    /// Reads and uploads the blocks of a page, and returns its entries.
+    fn read_entries(
+        &self,
+        reader: &TreeReader<'_>,
+        sources: &[BlockSource],
+    ) -> Result<Vec<MapEntry>, PublishError> {
+        let entries = read_each(self.workers, sources, |source| match source {
+            BlockSource::Known(entry) => Ok(*entry),
+            BlockSource::Archive(range) => match self.read_block(reader, range)? {
+                Some(content) => Ok(MapEntry::Stored(self.uploads.put(&content)?)),
+                None => Ok(MapEntry::Zeros),
+            },
+        });
+        entries.into_iter().collect()
+    }
+
+    /// Uploads a page as an object of its own, unless an earlier map has it. Returns its entry of
+    /// the root.
+    fn put_page(
+        &self,
+        entries: Vec<MapEntry>,
+        shape: &DiskShape,
+        page: u64,
+        earlier: Option<MapEntry>,
+    ) -> Result<MapEntry, PublishError> {
+        let Some(stored) = self.store_page(entries, shape, MapLevel::Blocks { page })? else {
+            return Ok(MapEntry::Zeros);
+        };
+        match earlier.and_then(|entry| self.unchanged_page(entry, &stored)) {
+            Some(entry) => Ok(entry),
+            None => Ok(MapEntry::Stored(self.uploads.put_stored(stored)?)),
+        }
     }
 
     /// Reads the blocks that are to be packed, and uploads them in packs.

@@ -13,7 +13,7 @@ use varve_remote::{Observer, PutMode, Target, TargetError};
 use varve_tree::Entry;
 use varve_world::{Timestamp, Workers};
 
-use crate::image_map::{EarlierMap, MapWriter};
+use crate::image_map::{EarlierMap, MapWriter, UploadedMap};
 use crate::packs::{PackingOrder, PublicationLayout};
 use crate::publish_error::PublishError;
 use crate::published::{
@@ -161,87 +161,28 @@ impl Publisher<'_> {
     ) -> Result<PublishReport, PublishError> {
         let before = PublishedState::read(self.target, &self.keys())?.without(&options.damaged);
         self.check_encryption(&before, disks, options)?;
-        let trees = ArchivedTrees::new(archived, options);
-        let packed = match options.layout {
-            PublicationLayout::Packs => BTreeSet::new(),
-            PublicationLayout::Files => self.packed_images(&before, disks, &options.form)?,
-        };
-        let of_other_keys = self.images_of_other_keys(&before, disks, &options.form)?;
-        let is_there = |disk: &ImageToPublish, images: &[PublishedImage]| {
-            let is_it = |image: &PublishedImage| {
-                is_image_of(image, disk)
-                    && options.form.fits(image.cipher)
-                    && !of_other_keys.contains(&image.root.name)
-                    && has_profile(image, &disk.profile, options)
-                    && has_machine(image, disk.machine, options)
-                    && !packed.contains(&image.root.name)
-            };
-            options.damaged.is_empty() && images.iter().any(is_it)
-        };
-        let new_disks = disks.iter().filter(|disk| !is_there(disk, before.images()));
+        let renewed = self.images_to_renew(&before, disks, options)?;
+        let new_disks = disks.iter().filter(|disk| !is_there(disk, before.images(), &renewed, options));
         self.observer.set_total(new_disks.map(|disk| disk.entry.size()).sum());
-        let mut fields = next_fields(&before, options, self.keys());
         let (compression, is_dry_run) = (options.compression, options.is_dry_run);
         let uploads =
             Uploads::new(self.target, before.objects.clone(), &options.form, compression, is_dry_run);
-        let writer = MapWriter {
-            target: self.target,
-            blocks: self.blocks,
-            workers: self.workers,
-            observer: self.observer,
-            uploads: &uploads,
+        let mut draft = EditionDraft {
+            publisher: self,
+            options,
             before: &before,
-            layout: options.layout,
+            trees: ArchivedTrees::new(archived, options),
+            renewed,
+            uploads: &uploads,
+            fields: next_fields(&before, options, self.keys()),
         };
-        let mut outcomes = Vec::new();
-        for disk in disks {
-            let shape = DiskShape { size: disk.entry.size(), block_bytes: options.block_bytes };
-            let (name, time, size) = (disk.name.clone(), disk.time, shape.size);
-            if is_there(disk, &fields.images) {
-                let (read_count, kept_count, packed_count) = (0, shape.block_count(), None);
-                let outcome =
-                    ImageOutcome { name, time, size, was_there: true, packed_count, read_count, kept_count };
-                outcomes.push(outcome);
-                continue;
-            }
-            let earlier = earlier_map(&before, disk, &shape, &trees, &options.form);
-            let profile = match &disk.profile {
-                ProfileSource::None => None,
-                ProfileSource::Given(profile) => Some(profile.clone()),
-                ProfileSource::Earlier => self.earlier_profile(&before, disk, &trees, options)?,
-            };
-            let packs = options.layout == PublicationLayout::Packs;
-            let order = profile.as_ref().filter(|_| packs).map(|profile| PackingOrder::new(profile, &shape));
-            let packed_count = order.as_ref().map(PackingOrder::block_count);
-            let map = writer.write(&disk.entry, &shape, earlier.as_ref(), &order.unwrap_or_default())?;
-            let (read_count, kept_count) = (map.read_count, map.kept_count);
-            let outcome =
-                ImageOutcome { name, time, size, was_there: false, packed_count, read_count, kept_count };
-            outcomes.push(outcome);
-            let machine = match disk.machine {
-                MachineSource::None => None,
-                MachineSource::Given(machine) => Some(machine),
-                MachineSource::Earlier => self.earlier_machine(&before, disk, options)?,
-            };
-            // The head has no place for a machine without a profile.
-            let empty = machine.map(|_| DiskProfile::from_reads(shape.size, []));
-            let [profile, machine] = [
-                profile.or(empty).map(|profile| profile.to_text()),
-                machine.map(|machine| machine.to_text()),
-            ]
-            .map(|text| text.map(|text| uploads.put(text.as_bytes())).transpose());
-            let [profile, machine] = [profile?, machine?]
-                .map(|part| part.map(|part| StoredPart { name: part.name, bytes: part.bytes }));
-            let (name, root, cipher) = (disk.name.clone(), map.root, options.form.cipher());
-            fields.trees.insert(root.name, options.form.tree_hint(&disk.entry.encode()));
-            fields.images.retain(|image| !is_image_of(image, disk));
-            fields.images.push(PublishedImage { name, time, shape, root, cipher, profile, machine });
-        }
+        let images = disks.iter().map(|disk| draft.add(disk)).collect::<Result<Vec<_>, _>>()?;
+        let mut fields = draft.fields;
         let dropped = keep_newest(&mut fields, options.keep);
         let new = uploads.into_new();
         let report = PublishReport {
             serial: fields.serial,
-            images: outcomes,
+            images,
             dropped,
             unencrypted_count: unencrypted_count(&fields, disks, &options.form),
             listed_count: fields.images.len(),
@@ -251,7 +192,7 @@ impl Publisher<'_> {
             mirrors: fields.mirrors.clone(),
         };
         let head = EditionHead::new(fields)?.sign(self.signers)?;
-        if !options.is_dry_run {
+        if !is_dry_run {
             self.complete(&before, &new, head)?;
         }
         Ok(report)
@@ -296,6 +237,22 @@ impl Publisher<'_> {
             Err(error) if error.is_damage() => Ok(None),
             Err(error) => Err(PublishError::Part { source: Box::new(error) }),
         }
+    }
+
+    /// Returns the roots of those disks that are published in a way that the options change: with
+    /// packs, or with another content key.
+    fn images_to_renew(
+        &self,
+        before: &PublishedState,
+        disks: &[ImageToPublish],
+        options: &PublishOptions,
+    ) -> Result<BTreeSet<ObjectName>, PublishError> {
+        let mut renewed = match options.layout {
+            PublicationLayout::Packs => BTreeSet::new(),
+            PublicationLayout::Files => self.packed_images(before, disks, &options.form)?,
+        };
+        renewed.extend(self.images_of_other_keys(before, disks, &options.form)?);
+        Ok(renewed)
     }
 
     /// Returns the roots of those disks that are published with another content key.
@@ -402,6 +359,126 @@ impl Publisher<'_> {
             done => Ok(done?),
         }
     }
+}
+
+/// The next edition, to which disks are added.
+struct EditionDraft<'a> {
+    publisher: &'a Publisher<'a>,
+    options: &'a PublishOptions,
+    before: &'a PublishedState,
+    trees: ArchivedTrees,
+    /// The roots of images that are made anew in any case.
+    renewed: BTreeSet<ObjectName>,
+    uploads: &'a Uploads<'a>,
+    fields: EditionFields,
+}
+
+impl EditionDraft<'_> {
+    /// Uploads a disk and lists its image, unless the publication has it already.
+    fn add(&mut self, disk: &ImageToPublish) -> Result<ImageOutcome, PublishError> {
+        let shape = DiskShape { size: disk.entry.size(), block_bytes: self.options.block_bytes };
+        let outcome = ImageOutcome {
+            name: disk.name.clone(),
+            time: disk.time,
+            size: shape.size,
+            was_there: true,
+            packed_count: None,
+            read_count: 0,
+            kept_count: shape.block_count(),
+        };
+        if is_there(disk, &self.fields.images, &self.renewed, self.options) {
+            return Ok(outcome);
+        }
+        let profile = self.profile(disk)?;
+        let has_packs = self.options.layout == PublicationLayout::Packs;
+        let order = profile.as_ref().filter(|_| has_packs).map(|profile| PackingOrder::new(profile, &shape));
+        let packed_count = order.as_ref().map(PackingOrder::block_count);
+        let map = self.upload_map(disk, &shape, &order.unwrap_or_default())?;
+        self.list(disk, shape, map.root, profile)?;
+        let (read_count, kept_count) = (map.read_count, map.kept_count);
+        Ok(ImageOutcome { was_there: false, packed_count, read_count, kept_count, ..outcome })
+    }
+
+    /// Uploads the blocks and the map of a disk.
+    fn upload_map(
+        &self,
+        disk: &ImageToPublish,
+        shape: &DiskShape,
+        order: &PackingOrder,
+    ) -> Result<UploadedMap, PublishError> {
+        let writer = MapWriter {
+            target: self.publisher.target,
+            blocks: self.publisher.blocks,
+            workers: self.publisher.workers,
+            observer: self.publisher.observer,
+            uploads: self.uploads,
+            before: self.before,
+            layout: self.options.layout,
+        };
+        let earlier = earlier_map(self.before, disk, shape, &self.trees, &self.options.form);
+        writer.write(&disk.entry, shape, earlier.as_ref(), order)
+    }
+
+    /// Lists an uploaded disk in place of an image of the same name and time.
+    fn list(
+        &mut self,
+        disk: &ImageToPublish,
+        shape: DiskShape,
+        root: StoredPart,
+        profile: Option<DiskProfile>,
+    ) -> Result<(), PublishError> {
+        let machine = self.machine(disk)?;
+        // The head has no place for a machine without a profile.
+        let profile = profile.or_else(|| machine.map(|_| DiskProfile::from_reads(shape.size, [])));
+        let profile = profile.map(|profile| self.put_text(&profile.to_text())).transpose()?;
+        let machine = machine.map(|machine| self.put_text(&machine.to_text())).transpose()?;
+        let form = &self.options.form;
+        self.fields.trees.insert(root.name, form.tree_hint(&disk.entry.encode()));
+        self.fields.images.retain(|image| !is_image_of(image, disk));
+        let (name, time, cipher) = (disk.name.clone(), disk.time, form.cipher());
+        self.fields.images.push(PublishedImage { name, time, shape, root, cipher, profile, machine });
+        Ok(())
+    }
+
+    fn profile(&self, disk: &ImageToPublish) -> Result<Option<DiskProfile>, PublishError> {
+        match &disk.profile {
+            ProfileSource::None => Ok(None),
+            ProfileSource::Given(profile) => Ok(Some(profile.clone())),
+            ProfileSource::Earlier => {
+                self.publisher.earlier_profile(self.before, disk, &self.trees, self.options)
+            }
+        }
+    }
+
+    fn machine(&self, disk: &ImageToPublish) -> Result<Option<MachineDescription>, PublishError> {
+        match disk.machine {
+            MachineSource::None => Ok(None),
+            MachineSource::Given(machine) => Ok(Some(machine)),
+            MachineSource::Earlier => self.publisher.earlier_machine(self.before, disk, self.options),
+        }
+    }
+
+    fn put_text(&self, text: &str) -> Result<StoredPart, PublishError> {
+        let part = self.uploads.put(text.as_bytes())?;
+        Ok(StoredPart { name: part.name, bytes: part.bytes })
+    }
+}
+
+/// Returns true if one of the images is the disk as the options publish it.
+fn is_there(
+    disk: &ImageToPublish,
+    images: &[PublishedImage],
+    renewed: &BTreeSet<ObjectName>,
+    options: &PublishOptions,
+) -> bool {
+    let is_it = |image: &PublishedImage| {
+        is_image_of(image, disk)
+            && options.form.fits(image.cipher)
+            && !renewed.contains(&image.root.name)
+            && has_profile(image, &disk.profile, options)
+            && has_machine(image, disk.machine, options)
+    };
+    options.damaged.is_empty() && images.iter().any(is_it)
 }
 
 fn known_forms(options: &PublishOptions) -> Vec<BlockForm> {
