@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use varve_archive::{Snapshot, SnapshotContent};
 use varve_content::{NewFile, PRIVATE};
 use varve_edition::{
-    BlockForm, EditionContentKey, EditionSigner, ImageCipher, ObjectName, OpenHeadError, PublicationAddress,
+    BlockForm, EditionContentKey, EditionKey, EditionSigner, ImageCipher, ObjectName, OpenHeadError,
+    PublicationAddress,
 };
 use varve_publish::{
-    ImageToPublish, MachineSource, ProfileSource, PruneError, PrunePlan, PublicationLayout, PublishError,
-    PublishOptions, PublishReport, Publisher, ReadPublicationError, RetiredObject, check_publication,
-    open_head,
+    ImageOutcome, ImageToPublish, MachineSource, ProfileSource, PruneError, PrunePlan, PublicationLayout,
+    PublishError, PublishOptions, PublishReport, Publisher, ReadPublicationError, RetiredObject,
+    check_publication, open_head,
 };
 use varve_remote::Target;
 use varve_session::{NamedBy, UsageError, WithHint, target};
@@ -42,19 +43,7 @@ use crate::{moment, say, show};
 pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.read()?;
     let blocks = invocation.session.healing(&archive);
-    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
-    let profile = match &args.profile {
-        ProfileChoice::Auto => ProfileSource::Earlier,
-        ProfileChoice::None => ProfileSource::None,
-        ProfileChoice::File(file) => ProfileSource::Given(read_profile(file)?),
-    };
-    let machine = match &args.machine {
-        MachineChoice::Auto => None,
-        MachineChoice::None => Some(MachineSource::None),
-        MachineChoice::File(file) => Some(MachineSource::Given(read_machine(file)?)),
-    };
-    let disks = args.snapshots.iter().map(|name| disk(choice.named(name)?, &profile, machine));
-    let disks = disks.collect::<Result<Vec<_>>>()?;
+    let disks = chosen_disks(invocation, args, archive.snapshots())?;
     let archived: Vec<Entry> = archive.snapshots().iter().filter_map(image_entry).collect();
     let there =
         invocation.session.target(&args.target, NamedBy::User, upload_pace::of(args.limit_rate.as_ref()))?;
@@ -71,26 +60,7 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
             .with_context(|| format!("nothing new is published at {place}"))?
             .form(),
     };
-    let mut new_id = [0; 16];
-    RealRandom.fill(&mut new_id)?;
-    let options = PublishOptions {
-        block_bytes: args.block_size,
-        compression: args.compression,
-        form,
-        known_forms,
-        changes_encryption: args.change_encryption,
-        layout: match args.layout {
-            LayoutChoice::Packs => PublicationLayout::Packs,
-            LayoutChoice::Files => PublicationLayout::Files,
-        },
-        keep: args.keep.map(|keep| keep as usize),
-        lifetime: nanoseconds(args.expires),
-        mirrors: args.mirrors.clone(),
-        damaged: BTreeSet::new(),
-        is_dry_run: args.dry_run,
-        now: RealClock.now(),
-        new_id,
-    };
+    let options = options(args, form, known_forms)?;
     let damaged = damaged_objects(args, &*there, &signers, &forms(&options), &place)?;
     let options = PublishOptions { damaged, ..options };
     let progress = cancellable_progress()?;
@@ -108,12 +78,63 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
     drop(shown);
     invocation.session.report_lost(&blocks);
     let report = report.with_hint(hint).with_context(|| format!("nothing new is published at {place}"))?;
-    print(invocation, args, &place, &report, &signers, &options);
+    let edition = PublishedEdition {
+        report: &report,
+        place: &place,
+        key: signers.last().map(EditionSigner::key),
+        is_dry_run: args.dry_run,
+        cipher: options.form.cipher(),
+    };
+    edition.print(invocation);
     // A dry run of the first edition leaves nothing that a plan could be made for.
     if args.prune && !(args.dry_run && report.serial == 1) {
         prune(invocation, args, &publisher, &options)?;
     }
     Ok(CommandOutcome::Done)
+}
+
+/// Returns the named disks, each with its profile and its machine.
+fn chosen_disks(
+    invocation: &Invocation,
+    args: &PublishArgs,
+    snapshots: &[Snapshot],
+) -> Result<Vec<ImageToPublish>> {
+    let choice = ChosenSnapshots::new(invocation, snapshots, &args.which);
+    let profile = match &args.profile {
+        ProfileChoice::Auto => ProfileSource::Earlier,
+        ProfileChoice::None => ProfileSource::None,
+        ProfileChoice::File(file) => ProfileSource::Given(read_profile(file)?),
+    };
+    let machine = match &args.machine {
+        MachineChoice::Auto => None,
+        MachineChoice::None => Some(MachineSource::None),
+        MachineChoice::File(file) => Some(MachineSource::Given(read_machine(file)?)),
+    };
+    args.snapshots.iter().map(|name| disk(choice.named(name)?, &profile, machine)).collect()
+}
+
+/// Returns the choices of the arguments, still without the objects to be repaired.
+fn options(args: &PublishArgs, form: BlockForm, known_forms: Vec<BlockForm>) -> Result<PublishOptions> {
+    let mut new_id = [0; 16];
+    RealRandom.fill(&mut new_id)?;
+    Ok(PublishOptions {
+        block_bytes: args.block_size,
+        compression: args.compression,
+        form,
+        known_forms,
+        changes_encryption: args.change_encryption,
+        layout: match args.layout {
+            LayoutChoice::Packs => PublicationLayout::Packs,
+            LayoutChoice::Files => PublicationLayout::Files,
+        },
+        keep: args.keep.map(|keep| keep as usize),
+        lifetime: nanoseconds(args.expires),
+        mirrors: args.mirrors.clone(),
+        damaged: BTreeSet::new(),
+        is_dry_run: args.dry_run,
+        now: RealClock.now(),
+        new_id,
+    })
 }
 
 /// Reads everything at the target if it is to be repaired, and returns the damaged objects.
@@ -308,94 +329,114 @@ fn head_hint(error: &ReadPublicationError) -> Option<&'static str> {
     })
 }
 
-fn print(
-    invocation: &Invocation,
-    args: &PublishArgs,
-    place: &str,
-    report: &PublishReport,
-    signers: &[EditionSigner],
-    options: &PublishOptions,
-) {
-    let key = signers.last().map(EditionSigner::key);
-    let address = |place: &str| PublicationAddress { place: place.trim_end_matches('/').to_owned(), key };
-    let mirrors: Vec<_> = report.mirrors.iter().map(|mirror| address(mirror).to_string()).collect();
-    for image in &report.images {
+/// A new edition, to be printed.
+struct PublishedEdition<'a> {
+    report: &'a PublishReport,
+    /// The target, as it is shown.
+    place: &'a str,
+    /// The key for the address.
+    key: Option<EditionKey>,
+    is_dry_run: bool,
+    /// The encryption of the given disks.
+    cipher: ImageCipher,
+}
+
+impl PublishedEdition<'_> {
+    fn print(&self, invocation: &Invocation) {
         if invocation.json {
-            let fields = json!({
-                "name": image.name,
-                "time": moment::rfc3339(image.time),
-                "size": image.size,
-                "cipher": options.form.cipher().to_string(),
-                "published_before": image.was_there,
-                "read_blocks": image.read_count,
-                "kept_blocks": image.kept_count,
-                "profile_blocks": image.packed_count,
-            });
-            say::record("published_image", fields);
+            for image in &self.report.images {
+                say::record("published_image", self.image_json(image));
+            }
+            say::record("published", self.to_json());
         } else if !invocation.quiet {
-            let shown = format!("{}@{}", show::name(image.name.as_bytes()), moment::show(image.time));
-            let size = show::bytes(image.size);
-            match image.was_there {
-                true => say!("{shown}: {size}, published before"),
-                false => {
-                    let read = show::count(image.read_count, "block");
-                    let packed = image.packed_count.map(|count| format!(", {count} in the profile"));
-                    say!(
-                        "{shown}: {size}, {read} read, {} as before{}",
-                        image.kept_count,
-                        packed.unwrap_or_default()
-                    );
-                }
+            self.report.images.iter().for_each(say_image);
+            self.say_uploads();
+            if !self.is_dry_run {
+                self.say_addresses();
             }
         }
     }
-    if invocation.json {
-        let fields = json!({
-            "target": place,
-            "dry_run": args.dry_run,
-            "serial": report.serial,
-            "images": report.listed_count,
-            "dropped_images": report.dropped.len(),
-            "unencrypted_images": report.unencrypted_count,
-            "objects": report.object_count,
-            "bytes": report.object_bytes,
-            "expires": moment::rfc3339(report.expires),
-            "key": key.map(|key| key.to_string()),
-            "address": address(place).to_string(),
-            "mirrors": mirrors,
-        });
-        say::record("published", fields);
-        return;
+
+    fn address(&self, place: &str) -> String {
+        PublicationAddress { place: place.trim_end_matches('/').to_owned(), key: self.key }.to_string()
     }
-    if invocation.quiet {
-        return;
+
+    fn other_addresses(&self) -> Vec<String> {
+        self.report.mirrors.iter().map(|mirror| self.address(mirror)).collect()
     }
-    let would = if args.dry_run { "would be " } else { "" };
-    say!(
-        "{} of {} {would}uploaded to {place}",
-        show::count(report.object_count as u64, "object"),
-        show::bytes(report.object_bytes)
-    );
-    if !report.dropped.is_empty() {
-        say!("{} {would}no longer listed", show::count(report.dropped.len() as u64, "image"));
+
+    fn image_json(&self, image: &ImageOutcome) -> Value {
+        json!({
+            "name": image.name,
+            "time": moment::rfc3339(image.time),
+            "size": image.size,
+            "cipher": self.cipher.to_string(),
+            "published_before": image.was_there,
+            "read_blocks": image.read_count,
+            "kept_blocks": image.kept_count,
+            "profile_blocks": image.packed_count,
+        })
     }
-    if args.dry_run {
-        return;
+
+    fn to_json(&self) -> Value {
+        json!({
+            "target": self.place,
+            "dry_run": self.is_dry_run,
+            "serial": self.report.serial,
+            "images": self.report.listed_count,
+            "dropped_images": self.report.dropped.len(),
+            "unencrypted_images": self.report.unencrypted_count,
+            "objects": self.report.object_count,
+            "bytes": self.report.object_bytes,
+            "expires": moment::rfc3339(self.report.expires),
+            "key": self.key.map(|key| key.to_string()),
+            "address": self.address(self.place),
+            "mirrors": self.other_addresses(),
+        })
     }
-    if report.unencrypted_count > 0 {
-        warning!(
-            "{} of the same name can still be read without the content key: --keep drops older images, and --prune removes their objects",
-            show::count(report.unencrypted_count as u64, "image")
+
+    fn say_uploads(&self) {
+        let (report, place) = (self.report, self.place);
+        let would = if self.is_dry_run { "would be " } else { "" };
+        say!(
+            "{} of {} {would}uploaded to {place}",
+            show::count(report.object_count as u64, "object"),
+            show::bytes(report.object_bytes)
         );
+        if !report.dropped.is_empty() {
+            say!("{} {would}no longer listed", show::count(report.dropped.len() as u64, "image"));
+        }
     }
-    let images = show::count(report.listed_count as u64, "image");
-    say!("edition {}: {images}, until {}", report.serial, moment::show(report.expires));
-    if mirrors.is_empty() {
-        say!("address: {}", address("https://HOST/PATH"));
+
+    fn say_addresses(&self) {
+        let report = self.report;
+        if report.unencrypted_count > 0 {
+            warning!(
+                "{} of the same name can still be read without the content key: --keep drops older images, and --prune removes their objects",
+                show::count(report.unencrypted_count as u64, "image")
+            );
+        }
+        let images = show::count(report.listed_count as u64, "image");
+        say!("edition {}: {images}, until {}", report.serial, moment::show(report.expires));
+        if report.mirrors.is_empty() {
+            say!("address: {}", self.address("https://HOST/PATH"));
+        }
+        for mirror in self.other_addresses() {
+            say!("address: {mirror}");
+        }
     }
-    for mirror in &mirrors {
-        say!("address: {mirror}");
+}
+
+fn say_image(image: &ImageOutcome) {
+    let shown = format!("{}@{}", show::name(image.name.as_bytes()), moment::show(image.time));
+    let size = show::bytes(image.size);
+    if image.was_there {
+        say!("{shown}: {size}, published before");
+        return;
     }
+    let read = show::count(image.read_count, "block");
+    let packed = image.packed_count.map(|count| format!(", {count} in the profile")).unwrap_or_default();
+    say!("{shown}: {size}, {read} read, {} as before{packed}", image.kept_count);
 }
 
 /// Prints the plan of a prune, and carries it out.
