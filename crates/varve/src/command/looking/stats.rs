@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use varve_index::DiskIndexStats;
+use varve_archive::Archive;
+use varve_index::{DiskIndexStats, IndexStats};
 use varve_log::ParityPercent;
-use varve_store::{CompareMode, IndexPlace};
+use varve_store::{CompareMode, IndexPlace, StoreStats};
 
 use super::{arena_space, space_needs};
 use crate::arguments::StatsArgs;
@@ -20,95 +21,129 @@ pub fn run(invocation: &Invocation, args: &StatsArgs) -> Result<CommandOutcome> 
         return space_needs::run(invocation, args);
     }
     let archive = invocation.session.read()?;
-    let stats = archive.store().stats()?;
-    let shown_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.size).sum();
-    let new_bytes: u64 = archive
-        .snapshots()
-        .iter()
-        .filter_map(|snapshot| snapshot.growth)
-        .map(|growth| growth.new_bytes)
-        .sum();
-    let percent = archive.store().config().parity_percent.map_or(0, ParityPercent::get);
-    let compare = match archive.store().config().compare {
-        CompareMode::Hash => "hash",
-        CompareMode::Value => "value",
-    };
-    if invocation.json {
-        let value = json!({
-            "snapshots": archive.snapshots().len(),
-            "snapshot_bytes": shown_bytes,
-            "unique_bytes": new_bytes,
-            "stored_bytes": stats.log_bytes,
-            "blocks": stats.block_count,
-            "compare": compare,
-            "arenas": stats.arena_count,
-            "index_bytes": stats.index_bytes,
-            "index": stats.disk_index.as_ref().map_or_else(|| json!({ "kind": "memory" }), |index| disk_index_json(index, archive.store().index_places())),
-            "index_bucket_fills": stats.index.as_ref().map(|index| index.fills),
-            "index_candidates": stats.index.as_ref().map(|index| index.candidates),
-            "parity_percent": percent,
-            "parity_bytes": stats.parity_bytes,
-            "parity_arenas": stats.parity_count,
-            "end_is_lost": archive.store().end_is_lost(),
-            "withheld": archive.store().check_nothing_withheld().err().map(
-                |withheld| json!({ "arena": withheld.arena.0, "offset": withheld.offset })
-            ),
-        });
-        say::record("stats", value);
-        return Ok(CommandOutcome::Done);
-    }
-    let index = format!("{} in memory", show::bytes(stats.index_bytes));
-    for (what, value) in [
-        ("snapshots", archive.snapshots().len().to_string()),
-        ("size of snapshots", show::bytes(shown_bytes)),
-        ("without duplicates", show::bytes(new_bytes)),
-        ("on disk", show::bytes(stats.log_bytes)),
-        ("saved", saved(shown_bytes, stats.log_bytes)),
-        ("blocks", stats.block_count.to_string()),
-        ("duplicates found by", compare.to_owned()),
-        ("arenas", stats.arena_count.to_string()),
-        ("index", index),
-    ] {
-        say!("{what:<22}{value:>20}");
-    }
-    if let Some(index) = &stats.disk_index {
-        for (what, value) in [
-            ("  its filter", show::bytes(index.filter_bytes)),
-            ("  filter made for", show::count(index.filter_blocks, "block")),
-            ("  the rest, at most", show::bytes(index.memory_bytes_max)),
-            ("  on disk", show::bytes(index.file_bytes)),
-        ] {
-            say!("{what:<22}{value:>20}");
-        }
-        for place in archive.store().index_places() {
-            let trouble =
-                place.trouble.map(|reason| format!(" (cannot be used: {reason})")).unwrap_or_default();
-            say!("  in {}{trouble}", place.path);
-        }
-        if let Some(trouble) = &index.trouble {
-            say!("The index cannot be used: {trouble}");
-        }
-    }
-    if let Some(index) = &stats.index {
-        for (number, count) in index.fills.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let what = format!("buckets {} to {} % full", 5 * number, 5 * (number + 1));
-            say!("{what:<22}{count:>20}");
-        }
-        for (number, count) in (1..).zip(&index.candidates).filter(|(_, count)| **count > 0) {
-            let what = format!("with {}", show::count(number, "candidate"));
-            say!("{what:<22}{count:>20}");
-        }
-    }
-    if percent > 0 || stats.parity_count > 0 {
-        for (what, value) in [
-            ("parity", show::bytes(stats.parity_bytes)),
-            ("arenas with parity", stats.parity_count.to_string()),
-            ("parity of new arenas", format!("{percent} %")),
-        ] {
-            say!("{what:<22}{value:>20}");
-        }
+    let figures = ArchiveFigures::new(&archive)?;
+    match invocation.json {
+        true => say::record("stats", figures.to_json()),
+        false => figures.print(),
     }
     Ok(CommandOutcome::Done)
+}
+
+/// The figures of an archive and its store.
+struct ArchiveFigures<'a> {
+    archive: &'a Archive,
+    stats: StoreStats,
+    /// The size of all snapshots together.
+    shown_bytes: u64,
+    /// The same without duplicates.
+    new_bytes: u64,
+    parity_percent: u8,
+    compare: &'static str,
+}
+
+impl<'a> ArchiveFigures<'a> {
+    fn new(archive: &'a Archive) -> Result<Self> {
+        let (snapshots, config) = (archive.snapshots(), archive.store().config());
+        let growths = snapshots.iter().filter_map(|snapshot| snapshot.growth);
+        Ok(Self {
+            archive,
+            stats: archive.store().stats()?,
+            shown_bytes: snapshots.iter().map(|snapshot| snapshot.size).sum(),
+            new_bytes: growths.map(|growth| growth.new_bytes).sum(),
+            parity_percent: config.parity_percent.map_or(0, ParityPercent::get),
+            compare: match config.compare {
+                CompareMode::Hash => "hash",
+                CompareMode::Value => "value",
+            },
+        })
+    }
+
+    fn to_json(&self) -> Value {
+        let (stats, store) = (&self.stats, self.archive.store());
+        let index = stats.disk_index.as_ref();
+        let withheld = store.check_nothing_withheld().err();
+        json!({
+            "snapshots": self.archive.snapshots().len(),
+            "snapshot_bytes": self.shown_bytes,
+            "unique_bytes": self.new_bytes,
+            "stored_bytes": stats.log_bytes,
+            "blocks": stats.block_count,
+            "compare": self.compare,
+            "arenas": stats.arena_count,
+            "index_bytes": stats.index_bytes,
+            "index": index.map_or_else(|| json!({ "kind": "memory" }), |index| disk_index_json(index, store.index_places())),
+            "index_bucket_fills": stats.index.as_ref().map(|index| index.fills),
+            "index_candidates": stats.index.as_ref().map(|index| index.candidates),
+            "parity_percent": self.parity_percent,
+            "parity_bytes": stats.parity_bytes,
+            "parity_arenas": stats.parity_count,
+            "end_is_lost": store.end_is_lost(),
+            "withheld": withheld.map(
+                |withheld| json!({ "arena": withheld.arena.0, "offset": withheld.offset })
+            ),
+        })
+    }
+
+    fn print(&self) {
+        let stats = &self.stats;
+        print_rows([
+            ("snapshots", self.archive.snapshots().len().to_string()),
+            ("size of snapshots", show::bytes(self.shown_bytes)),
+            ("without duplicates", show::bytes(self.new_bytes)),
+            ("on disk", show::bytes(stats.log_bytes)),
+            ("saved", saved(self.shown_bytes, stats.log_bytes)),
+            ("blocks", stats.block_count.to_string()),
+            ("duplicates found by", self.compare.to_owned()),
+            ("arenas", stats.arena_count.to_string()),
+            ("index", format!("{} in memory", show::bytes(stats.index_bytes))),
+        ]);
+        if let Some(index) = &stats.disk_index {
+            print_disk_index(index, self.archive.store().index_places());
+        }
+        if let Some(index) = &stats.index {
+            print_memory_index(index);
+        }
+        if self.parity_percent > 0 || stats.parity_count > 0 {
+            print_rows([
+                ("parity", show::bytes(stats.parity_bytes)),
+                ("arenas with parity", stats.parity_count.to_string()),
+                ("parity of new arenas", format!("{} %", self.parity_percent)),
+            ]);
+        }
+    }
+}
+
+fn print_rows<const COUNT: usize>(rows: [(&str, String); COUNT]) {
+    for (what, value) in rows {
+        say!("{what:<22}{value:>20}");
+    }
+}
+
+fn print_disk_index(index: &DiskIndexStats, places: Vec<IndexPlace>) {
+    print_rows([
+        ("  its filter", show::bytes(index.filter_bytes)),
+        ("  filter made for", show::count(index.filter_blocks, "block")),
+        ("  the rest, at most", show::bytes(index.memory_bytes_max)),
+        ("  on disk", show::bytes(index.file_bytes)),
+    ]);
+    for place in places {
+        let trouble = place.trouble.map(|reason| format!(" (cannot be used: {reason})")).unwrap_or_default();
+        say!("  in {}{trouble}", place.path);
+    }
+    if let Some(trouble) = &index.trouble {
+        say!("The index cannot be used: {trouble}");
+    }
+}
+
+fn print_memory_index(index: &IndexStats) {
+    for (number, count) in index.fills.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let what = format!("buckets {} to {} % full", 5 * number, 5 * (number + 1));
+        print_rows([(&what, count.to_string())]);
+    }
+    for (number, count) in (1..).zip(&index.candidates).filter(|(_, count)| **count > 0) {
+        let what = format!("with {}", show::count(number, "candidate"));
+        print_rows([(&what, count.to_string())]);
+    }
 }
 
 fn disk_index_json(index: &DiskIndexStats, places: Vec<IndexPlace>) -> Value {
