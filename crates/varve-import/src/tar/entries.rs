@@ -200,90 +200,60 @@ impl<R: Read> TarEntries<R> {
         found: EntryParts,
         begun: u64,
     ) -> Result<TarEntry, TarError> {
-        let EntryParts { long_name, long_link, mut problems, mut lost, .. } = found;
-        let in_header = |source| TarError::Header { offset: begun, source };
-        let in_pax = |source| TarError::Pax { offset: begun, source };
+        let EntryParts { long_name, long_link, problems, mut lost, .. } = found;
+        let mut head = EntryHead { header, records, begun, problems };
         let pax = |key: &str| records.get(key).map(<[u8]>::to_vec);
         let mut path = pax("path").or(long_name).unwrap_or_else(|| header.name());
         let target = pax("linkpath").or(long_link).unwrap_or_else(|| header.link_name());
-        let data_bytes = records.number("size").map_err(in_pax);
-        let data_bytes = or_note(data_bytes, &mut problems).flatten().unwrap_or(header_size);
-        let device = || -> Result<DeviceNumber, HeaderError> {
-            let (major, minor) = header.device()?;
-            let number = |value| u32::try_from(value).map_err(|_| HeaderError::Number);
-            Ok(DeviceNumber { major: number(major)?, minor: number(minor)? })
-        };
-        let mut or_lost = |device: Result<DeviceNumber, HeaderError>| {
-            device.unwrap_or_else(|source| {
-                lost = Some(in_header(source));
-                DeviceNumber { major: 0, minor: 0 }
-            })
-        };
-        let is_folder_name = path.last() == Some(&b'/');
-        let mut has_data = false;
-        let kind = match header.kind() {
-            b'1' => TarKind::HardLink { target },
-            b'2' => TarKind::SymbolicLink { target },
-            b'3' => TarKind::CharacterDevice(or_lost(device())),
-            b'4' => TarKind::BlockDevice(or_lost(device())),
-            b'5' | b'D' => TarKind::Folder,
-            b'6' => TarKind::Fifo,
-            0 | b'0' if is_folder_name => TarKind::Folder,
-            // POSIX: unknown types are read as files.
-            kind => {
-                if matches!(kind, b'M' | b'N') {
-                    lost = Some(TarError::Unsupported { offset: begun, kind: char::from(kind) });
-                }
-                has_data = true;
-                TarKind::File
-            }
-        };
+        let data_bytes = head.number("size").unwrap_or(header_size);
+        let (kind, useless) = head.kind(&path, target);
+        lost = useless.or(lost);
+        let is_file = kind == TarKind::File;
         // The size of a link is that of its file, whose data does not follow. The list of names in
         // a folder of an incremental archive is skipped.
-        let follows = has_data || header.kind() == b'D';
+        let follows = is_file || header.kind() == b'D';
         self.begin_data(if follows { data_bytes } else { 0 });
         let mut size = 0;
-        if has_data {
-            let map = if header.kind() == b'S' {
-                self.gnu_map(header, data_bytes, begun)?
-            } else {
-                self.pax_map(records, data_bytes, begun)?
-            };
-            if let Some(name) = records.get("GNU.sparse.name") {
-                path = name.to_vec();
-            }
-            match map {
-                Ok(None) => size = data_bytes,
-                Ok(Some(map)) => {
-                    size = map.size;
-                    (self.map, self.next_range, self.range_left, self.position) = (map, 0, 0, 0);
-                }
+        if is_file {
+            path = pax("GNU.sparse.name").unwrap_or(path);
+            match self.begin_map(&head, data_bytes)? {
+                Ok(file_bytes) => size = file_bytes,
                 Err(source) => lost = lost.or(Some(TarError::Sparse { offset: begun, source })),
             }
         }
         if lost.is_some() {
             size = 0;
-            self.map = SparseMap { ranges: Vec::new(), size: 0 };
-            (self.next_range, self.range_left, self.position) = (0, 0, 0);
+            self.set_map(SparseMap { ranges: Vec::new(), size: 0 });
         }
-        let mut number = |key: &str, own: Result<i64, HeaderError>| -> u32 {
-            let given = or_note(records.number(key).map_err(in_pax), &mut problems).flatten();
-            let mut own = || or_note(own.map_err(in_header), &mut problems).map_or(0, |own| own.max(0));
-            u32::try_from(given.unwrap_or_else(|| own().cast_unsigned())).unwrap_or(u32::MAX)
-        };
-        let (uid, gid) = (number("uid", header.uid()), number("gid", header.gid()));
-        let given = or_note(records.time("mtime").map_err(in_pax), &mut problems).flatten();
-        let mtime = given.unwrap_or_else(|| {
-            let seconds = or_note(header.mtime().map_err(in_header), &mut problems).unwrap_or(0);
-            FileTime::new(seconds, 0)
-        });
-        let mode = or_note(header.mode().map_err(in_header), &mut problems).unwrap_or(0o600) & 0o7777;
+        let (uid, gid) = (head.owner("uid", header.uid()), head.owner("gid", header.gid()));
+        let (mtime, mode) = (head.mtime(), head.mode());
         let PaxXattrs { xattrs, has_text_acl, has_malformed } = records.xattrs();
+        let mut problems = head.problems;
         if has_malformed {
-            problems.push(in_pax(PaxError));
+            problems.push(TarError::Pax { offset: begun, source: PaxError });
         }
-        let mode = u16::try_from(mode).unwrap_or(0);
         Ok(TarEntry { path, kind, mode, uid, gid, mtime, xattrs, has_text_acl, size, problems, lost })
+    }
+
+    /// Reads the map of a file if it is sparse. Returns the size of the file.
+    fn begin_map(
+        &mut self,
+        head: &EntryHead<'_>,
+        data_bytes: u64,
+    ) -> Result<Result<u64, SparseError>, TarError> {
+        let map = if head.header.kind() == b'S' {
+            self.gnu_map(head.header, data_bytes, head.begun)?
+        } else {
+            self.pax_map(head.records, data_bytes, head.begun)?
+        };
+        Ok(map.map(|map| match map {
+            None => data_bytes,
+            Some(map) => {
+                let size = map.size;
+                self.set_map(map);
+                size
+            }
+        }))
     }
 
     /// The map of a sparse file of GNU, which is in its header and the blocks behind it.
@@ -396,8 +366,11 @@ impl<R: Read> TarEntries<R> {
         const BLOCK: u64 = BLOCK_BYTES as u64;
         self.data_left = bytes;
         self.padding = bytes.checked_next_multiple_of(BLOCK).map_or(0, |end| end.saturating_sub(bytes));
-        self.map = SparseMap { ranges: vec![(0, bytes)], size: bytes };
-        (self.next_range, self.range_left, self.position) = (0, 0, 0);
+        self.set_map(SparseMap { ranges: vec![(0, bytes)], size: bytes });
+    }
+
+    fn set_map(&mut self, map: SparseMap) {
+        (self.map, self.next_range, self.range_left, self.position) = (map, 0, 0, 0);
     }
 
     fn skip_rest(&mut self) -> Result<(), TarError> {
@@ -466,14 +439,80 @@ struct EntryParts {
     lost: Option<TarError>,
 }
 
-/// The value, or `None` and the problem that there is none.
-fn or_note<T>(value: Result<T, TarError>, problems: &mut Vec<TarError>) -> Option<T> {
-    match value {
-        Ok(value) => Some(value),
-        Err(problem) => {
-            problems.push(problem);
-            None
+/// The header of an entry with the PAX records that override it. A malformed value is noted, and
+/// counts as missing.
+struct EntryHead<'a> {
+    header: &'a Header<'a>,
+    records: &'a PaxRecords,
+    /// The place of the header in the stream.
+    begun: u64,
+    problems: Vec<TarError>,
+}
+
+impl EntryHead<'_> {
+    /// Returns the kind of the entry, and why the entry is of no use.
+    fn kind(&self, path: &[u8], target: Vec<u8>) -> (TarKind, Option<TarError>) {
+        let device = |of: fn(DeviceNumber) -> TarKind| match self.device() {
+            Ok(device) => (of(device), None),
+            Err(error) => (of(DeviceNumber { major: 0, minor: 0 }), Some(self.in_header(error))),
+        };
+        match self.header.kind() {
+            b'1' => (TarKind::HardLink { target }, None),
+            b'2' => (TarKind::SymbolicLink { target }, None),
+            b'3' => device(TarKind::CharacterDevice),
+            b'4' => device(TarKind::BlockDevice),
+            b'5' | b'D' => (TarKind::Folder, None),
+            b'6' => (TarKind::Fifo, None),
+            0 | b'0' if path.last() == Some(&b'/') => (TarKind::Folder, None),
+            kind @ (b'M' | b'N') => {
+                let kind = char::from(kind);
+                (TarKind::File, Some(TarError::Unsupported { offset: self.begun, kind }))
+            }
+            // POSIX: unknown types are read as files.
+            _ => (TarKind::File, None),
         }
+    }
+
+    fn device(&self) -> Result<DeviceNumber, HeaderError> {
+        let (major, minor) = self.header.device()?;
+        let number = |value| u32::try_from(value).map_err(|_| HeaderError::Number);
+        Ok(DeviceNumber { major: number(major)?, minor: number(minor)? })
+    }
+
+    fn number(&mut self, key: &str) -> Option<u64> {
+        let number = self.records.number(key);
+        self.noted_pax(number).flatten()
+    }
+
+    /// Returns the number of an owner. `own` is that of the header.
+    fn owner(&mut self, key: &str, own: Result<i64, HeaderError>) -> u32 {
+        let given = self.number(key);
+        let own = || self.noted(own).map_or(0, |own| own.max(0).cast_unsigned());
+        u32::try_from(given.unwrap_or_else(own)).unwrap_or(u32::MAX)
+    }
+
+    fn mtime(&mut self) -> FileTime {
+        let given = self.records.time("mtime");
+        let given = self.noted_pax(given).flatten();
+        given.unwrap_or_else(|| FileTime::new(self.noted(self.header.mtime()).unwrap_or(0), 0))
+    }
+
+    fn mode(&mut self) -> u16 {
+        let mode = self.noted(self.header.mode()).unwrap_or(0o600) & 0o7777;
+        u16::try_from(mode).unwrap_or(0)
+    }
+
+    fn in_header(&self, source: HeaderError) -> TarError {
+        TarError::Header { offset: self.begun, source }
+    }
+
+    fn noted<T>(&mut self, value: Result<T, HeaderError>) -> Option<T> {
+        value.map_err(|source| self.problems.push(self.in_header(source))).ok()
+    }
+
+    fn noted_pax<T>(&mut self, value: Result<T, PaxError>) -> Option<T> {
+        let offset = self.begun;
+        value.map_err(|source| self.problems.push(TarError::Pax { offset, source })).ok()
     }
 }
 
