@@ -188,14 +188,7 @@ impl ServerNegotiation {
                 self.reply(number, &OptionReply::Ack);
                 return Ok(Some(NegotiationStep::Ended));
             }
-            OptionRequest::List => {
-                for listed in exports.list() {
-                    if listed.name.len() <= NAME_BYTES_MAX && listed.description.len() <= NAME_BYTES_MAX {
-                        self.reply(number, &OptionReply::Server(listed));
-                    }
-                }
-                self.reply(number, &OptionReply::Ack);
-            }
+            OptionRequest::List => self.list(number, exports),
             OptionRequest::StartTls => {
                 let kind = if self.is_encrypted { RefusalKind::Invalid } else { RefusalKind::Policy };
                 self.refuse(number, Refusal::new(kind, ""));
@@ -216,32 +209,13 @@ impl ServerNegotiation {
                 self.reply(number, &OptionReply::Ack);
             }
             OptionRequest::ListContexts(name, queries) => match self.offered(&name, exports) {
-                Ok(offered) => {
-                    let wanted = |context: &String| {
-                        queries.is_empty()
-                            || queries.iter().any(|query| {
-                                query == context || (query.ends_with(':') && context.starts_with(query))
-                            })
-                    };
-                    for context in offered.into_iter().filter(wanted) {
-                        self.reply(number, &OptionReply::Context { id: 0, name: context });
-                    }
-                    self.reply(number, &OptionReply::Ack);
-                }
+                Ok(offered) => self.list_contexts(number, offered, &queries),
                 Err(refusal) => self.refuse(number, refusal),
             },
             OptionRequest::SetContexts(name, queries) => {
                 self.contexts = None;
                 match self.offered(&name, exports) {
-                    Ok(offered) => {
-                        let wanted = offered.into_iter().filter(|context| queries.contains(context));
-                        let granted: Vec<(u32, String)> = (1..).zip(wanted).collect();
-                        for (id, name) in &granted {
-                            self.reply(number, &OptionReply::Context { id: *id, name: name.clone() });
-                        }
-                        self.contexts = Some((name, granted));
-                        self.reply(number, &OptionReply::Ack);
-                    }
+                    Ok(offered) => self.set_contexts(number, name, offered, &queries),
                     Err(refusal) => self.refuse(number, refusal),
                 }
             }
@@ -251,6 +225,40 @@ impl ServerNegotiation {
             }
         }
         Ok(None)
+    }
+
+    fn list<X: Exports>(&mut self, number: u32, exports: &X) {
+        for listed in exports.list() {
+            if listed.name.len() <= NAME_BYTES_MAX && listed.description.len() <= NAME_BYTES_MAX {
+                self.reply(number, &OptionReply::Server(listed));
+            }
+        }
+        self.reply(number, &OptionReply::Ack);
+    }
+
+    /// Lists the contexts that the queries name. A query that ends with a colon names all that
+    /// begin with it, and no query at all names all.
+    fn list_contexts(&mut self, number: u32, offered: Vec<String>, queries: &[String]) {
+        let matches = |query: &String, context: &String| {
+            query == context || (query.ends_with(':') && context.starts_with(query))
+        };
+        let is_named =
+            |context: &String| queries.is_empty() || queries.iter().any(|query| matches(query, context));
+        for context in offered.into_iter().filter(is_named) {
+            self.reply(number, &OptionReply::Context { id: 0, name: context });
+        }
+        self.reply(number, &OptionReply::Ack);
+    }
+
+    /// Grants the contexts that the queries name exactly, for the export `name`.
+    fn set_contexts(&mut self, number: u32, name: String, offered: Vec<String>, queries: &[String]) {
+        let requested = offered.into_iter().filter(|context| queries.contains(context));
+        let granted: Vec<(u32, String)> = (1..).zip(requested).collect();
+        for (id, name) in &granted {
+            self.reply(number, &OptionReply::Context { id: *id, name: name.clone() });
+        }
+        self.contexts = Some((name, granted));
+        self.reply(number, &OptionReply::Ack);
     }
 
     fn answer_before_tls<E>(
