@@ -21,6 +21,7 @@ use varve_content::vac::{ArchivedVac, VacOptions};
 use varve_content::{Problem, Progress};
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
+use varve_proxy::RecordingStore;
 use varve_session::{Interrupted, StoreLocation, UsageError};
 use varve_trace::SourceKind;
 use varve_tree::VacShape;
@@ -63,45 +64,13 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
     let mut outcome = CommandOutcome::Done;
     for (place, (source, PlannedSnapshot { request, .. })) in args.sources.iter().zip(planned).enumerate() {
         let selected = what_goes_in.options(args, place)?;
-        let progress = cancellable_progress()?;
-        let not_archived = || format!("{} was not archived", source.display());
         let read_at = args.read_from.as_deref().unwrap_or(source);
-        let chosen = source_form::choose(args, read_at, &request, &archive.earlier(&request))
-            .with_context(not_archived)?;
-        if chosen.form == SourceForm::Folder && !args.allow_empty {
-            emptied_source::refuse(read_at, &archive.earlier(&request)).with_context(not_archived)?;
-        }
-        let shown = ShownProgress::start(&request.name, &progress, invocation.quiet || invocation.json);
-        if let Some(recording) = &recording {
-            recording.begin_snapshot(&request.name, source_kind(chosen.form));
-        }
-        let next = NextSource {
-            source: read_at,
-            chosen: &chosen,
-            selected,
-            request,
-            progress: &progress,
-            shown: &shown,
-        };
-        let (taken, fast_commits) = take(&mut archive, invocation, args, next).with_context(not_archived)?;
-        drop(shown);
-        if let Some(recording) = &recording {
-            recording.note_sync();
-        }
-        if taken.changed_meanwhile {
-            warning!("{} changed while it was read: the snapshot mixes two states of it", source.display());
-            outcome = CommandOutcome::Gaps;
-        } else if !fast_commits.is_empty() {
-            warn_of_fast_commits(source, &fast_commits);
-            outcome = CommandOutcome::Gaps;
-        } else if taken.snapshot.problem_count > 0 {
-            match taken.snapshot.problem_count {
-                1 => warning!("the snapshot lacks 1 file, or parts of it"),
-                several => warning!("the snapshot lacks {several} files, or parts of them"),
-            }
-            outcome = CommandOutcome::Gaps;
-        }
-        print(invocation, &chosen, &taken);
+        let source_taken =
+            take_source(&mut archive, invocation, args, read_at, selected, request, recording.as_deref())
+                .with_context(|| format!("{} was not archived", source.display()))?;
+        outcome = outcome.max(source_taken.warn_of_gaps(source));
+        source_taken.print(invocation);
+        let TakenSource { taken, .. } = source_taken;
         // A user who gives the time does so on purpose.
         if args.time.is_none() {
             warn_if_hidden(archive.snapshots(), &taken.snapshot);
@@ -120,6 +89,42 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
     }
     archive.close()?;
     Ok(outcome)
+}
+
+/// A source that is in the archive now.
+struct TakenSource {
+    chosen: ChosenForm,
+    taken: TakenSnapshot,
+    /// The file systems in a disk whose newest changes may be missing.
+    fast_commits: Vec<String>,
+}
+
+/// Archives a source in the form that fits it.
+fn take_source(
+    archive: &mut Archive<dyn SnapshotHome>,
+    invocation: &Invocation,
+    args: &TakeSnapshotArgs,
+    source: &Path,
+    selected: FolderOptions,
+    request: SnapshotRequest,
+    recording: Option<&RecordingStore>,
+) -> Result<TakenSource> {
+    let progress = cancellable_progress()?;
+    let chosen = source_form::choose(args, source, &request, &archive.earlier(&request))?;
+    if chosen.form == SourceForm::Folder && !args.allow_empty {
+        emptied_source::refuse(source, &archive.earlier(&request))?;
+    }
+    let shown = ShownProgress::start(&request.name, &progress, invocation.quiet || invocation.json);
+    if let Some(recording) = recording {
+        recording.begin_snapshot(&request.name, source_kind(chosen.form));
+    }
+    let next = NextSource { source, chosen: &chosen, selected, request, progress: &progress, shown: &shown };
+    let (taken, fast_commits) = take(archive, invocation, args, next)?;
+    drop(shown);
+    if let Some(recording) = recording {
+        recording.note_sync();
+    }
+    Ok(TakenSource { chosen, taken, fast_commits })
 }
 
 fn source_kind(form: SourceForm) -> SourceKind {
@@ -363,39 +368,60 @@ fn folder_options(
     })
 }
 
-fn print(invocation: &Invocation, chosen: &ChosenForm, taken: &TakenSnapshot) {
-    let snapshot = &taken.snapshot;
-    if invocation.json {
-        let mut shown = snapshot_list::as_json(snapshot);
-        shown["kind_because"] = chosen.because.clone().into();
-        if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == SourceForm::Folder) {
-            new_and_changed::put_counts(&mut shown, counts);
+impl TakenSource {
+    /// Warns if the snapshot lacks a part of the source, or mixes its states.
+    fn warn_of_gaps(&self, source: &Path) -> CommandOutcome {
+        let problem_count = self.taken.snapshot.problem_count;
+        if self.taken.changed_meanwhile {
+            warning!("{} changed while it was read: the snapshot mixes two states of it", source.display());
+        } else if !self.fast_commits.is_empty() {
+            warn_of_fast_commits(source, &self.fast_commits);
+        } else if problem_count > 0 {
+            match problem_count {
+                1 => warning!("the snapshot lacks 1 file, or parts of it"),
+                several => warning!("the snapshot lacks {several} files, or parts of them"),
+            }
+        } else {
+            return CommandOutcome::Done;
         }
-        let asked = taken.left_out.asked.iter().filter(|_| invocation.verbose > 0);
-        for entry in taken.left_out.notices.iter().chain(asked) {
-            say::record("left_out", source_selection::as_json(entry, &snapshot.source));
+        CommandOutcome::Gaps
+    }
+
+    fn print(&self, invocation: &Invocation) {
+        let Self { chosen, taken, .. } = self;
+        let snapshot = &taken.snapshot;
+        if invocation.json {
+            let mut shown = snapshot_list::as_json(snapshot);
+            shown["kind_because"] = chosen.because.clone().into();
+            if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == SourceForm::Folder) {
+                new_and_changed::put_counts(&mut shown, counts);
+            }
+            let asked = taken.left_out.asked.iter().filter(|_| invocation.verbose > 0);
+            for entry in taken.left_out.notices.iter().chain(asked) {
+                say::record("left_out", source_selection::as_json(entry, &snapshot.source));
+            }
+            shown["excluded"] = source_selection::counts_as_json(&taken.left_out);
+            if let Some(vac) = &taken.vac {
+                shown["vac"] = vac.score.to_string().into();
+            }
+            say::record("snapshot", shown);
+            return;
         }
-        shown["excluded"] = source_selection::counts_as_json(&taken.left_out);
+        if invocation.quiet {
+            return;
+        }
+        say!("{}", as_line(snapshot));
+        if let Some(because) = &chosen.because {
+            let form = if chosen.form == SourceForm::File { "a file" } else { "a disk image" };
+            say!("  as {form}: {because}");
+        }
         if let Some(vac) = &taken.vac {
-            shown["vac"] = vac.score.to_string().into();
+            say!("vac:{}", vac.score);
         }
-        say::record("snapshot", shown);
-        return;
+        if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == SourceForm::Folder) {
+            new_and_changed::say_counts(counts);
+        }
+        say_left_out(&snapshot.left_out);
+        source_selection::say_left_out(&taken.left_out, invocation.verbose > 0);
     }
-    if invocation.quiet {
-        return;
-    }
-    say!("{}", as_line(snapshot));
-    if let Some(because) = &chosen.because {
-        let form = if chosen.form == SourceForm::File { "a file" } else { "a disk image" };
-        say!("  as {form}: {because}");
-    }
-    if let Some(vac) = &taken.vac {
-        say!("vac:{}", vac.score);
-    }
-    if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == SourceForm::Folder) {
-        new_and_changed::say_counts(counts);
-    }
-    say_left_out(&snapshot.left_out);
-    source_selection::say_left_out(&taken.left_out, invocation.verbose > 0);
 }
