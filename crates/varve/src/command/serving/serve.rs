@@ -154,33 +154,52 @@ pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> 
     if is_degraded {
         tell(ServiceState::Degraded);
     }
-    for signal in signals.forever() {
-        match signal {
-            SIGUSR1 => {
-                tell_login_links(invocation, &front_ends)?;
-                tell_numbers(&venti::bucket_histogram(store.memory_index_stats().as_ref()), &counts());
-            }
-            SIGUSR2 => tell_numbers(&venti::lookup_histogram(&store.candidates_per_lookup()), &counts()),
-            _ => break,
-        }
-    }
+    answer_signals(invocation, &mut signals, &front_ends, &store, &*counts)?;
     tell(ServiceState::Stopping);
     end_at_next_signal(signals);
     drop((counts, metrics));
     let closed = close_all(front_ends);
     if is_written {
         drop(blocks);
-        if let Some(sessions) = sessions {
-            sessions.sync()?;
-        }
-        match Arc::try_unwrap(store) {
-            Ok(store) => store.close()?,
-            Err(shared) => shared.sync()?,
-        }
+        close_written(store, sessions)?;
     } else {
         invocation.session.report_lost(&blocks);
     }
     closed.map(|()| CommandOutcome::Done)
+}
+
+/// Prints the figures that signals ask for, until a signal ends the program.
+fn answer_signals(
+    invocation: &Invocation,
+    signals: &mut Signals,
+    front_ends: &[Box<dyn FrontEnd>],
+    store: &Store,
+    counts: &dyn Fn() -> String,
+) -> Result<()> {
+    for signal in signals.forever() {
+        match signal {
+            SIGUSR1 => {
+                tell_login_links(invocation, front_ends)?;
+                tell_numbers(&venti::bucket_histogram(store.memory_index_stats().as_ref()), &counts());
+            }
+            SIGUSR2 => tell_numbers(&venti::lookup_histogram(&store.candidates_per_lookup()), &counts()),
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+/// Closes a store to which clients have written. A connection that is still open may share it: then
+/// it is only synced.
+fn close_written(store: Arc<Store>, sessions: Option<Arc<ClientSessions>>) -> Result<()> {
+    if let Some(sessions) = sessions {
+        sessions.sync()?;
+    }
+    match Arc::try_unwrap(store) {
+        Ok(store) => store.close()?,
+        Err(shared) => shared.sync()?,
+    }
+    Ok(())
 }
 
 /// Closes all front ends, and returns the first error.
