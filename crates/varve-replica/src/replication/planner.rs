@@ -190,18 +190,7 @@ impl ReplicationPlan {
     ) -> Result<(Vec<ListedSegment>, CountedSeals), ReplicateError> {
         let ids = source.log.arenas()?;
         let never_begun = source.log.never_begun()?;
-        let mut unknown = Vec::new();
-        for (id, generations) in &listing.arenas {
-            if ids.contains(id) {
-                continue;
-            }
-            // If the log has later arenas, this one was lost. Otherwise the replica is ahead.
-            if ids.last().is_some_and(|last| last > id) {
-                self.missing_here.push(*id);
-            } else {
-                unknown.extend(generations.values().flatten().cloned());
-            }
-        }
+        let mut unknown = self.arenas_not_here(listing, &ids);
         let (mut unsealed, mut counted) = (Vec::new(), CountedSeals::default());
         for (place, id) in (0_u64..).zip(ids) {
             let generations = listing.arenas.get(&id);
@@ -224,42 +213,75 @@ impl ReplicationPlan {
                 }
                 Err(error) => return Err(error.into()),
             };
-            let of_other = generations.into_iter().flatten().filter(|(other, _)| **other > local.generation);
-            unknown.extend(of_other.flat_map(|(_, segments)| segments).cloned());
-            let earlier = self.note_superseded(id, local.generation, generations);
-            self.succeeding.extend(earlier.map(|earlier| (id, earlier)));
-            let segments = generations.and_then(|all| all.get(&local.generation));
-            let segments = segments.map_or(&[][..], Vec::as_slice);
-            let arena = plan_arena(&local, segments, options.segment_bytes, &options.replace);
-            self.segments.extend(arena.puts);
-            self.wrong.extend(arena.wrong);
-            self.present_bytes += arena.present_bytes;
+            unknown.extend(self.arena_of_records(id, &local, generations, options));
             counted.count = local.sealed_count.unwrap_or(counted.count);
-            self.unfinished.extend(local.unfinished.map(|offset| (id, offset)));
             if let Some(end) = &local.seal {
                 counted.seals.insert(id, end.seal);
             } else if local.damage.is_none() {
                 unsealed.push((place, id, local.log_bytes()));
             }
-            let offset = local.damage.as_ref().map(RecordsDamage::offset);
-            // A damaged part of this log is no evidence against a segment.
-            let judged = |segment: &&ListedSegment| offset.is_none_or(|offset| segment.range().end <= offset);
-            unknown.extend(arena.unknown.iter().filter(judged).cloned());
             if let Some(reason) = local.damage {
                 self.damaged.push(DamagedInStore { arena: id, offset: reason.offset(), reason });
             }
         }
-        // Arenas are sealed in any order: an arena that a crash has left may wait for its seal
-        // while later ones get theirs. An arena without a seal has lost it only if a counted seal
-        // is missing.
-        if counted.missing_count() == 0 {
-            unsealed.clear();
+        self.note_lost_seals(&unsealed, &counted);
+        Ok((unknown, counted))
+    }
+
+    /// Looks at the arenas that only the replica has. If the log has later arenas, such an arena
+    /// was lost. Otherwise the replica is ahead, and the segments of the arena are returned.
+    fn arenas_not_here(&mut self, listing: &ReplicaListing, ids: &[ArenaId]) -> Vec<ListedSegment> {
+        let mut unknown = Vec::new();
+        for (id, generations) in listing.arenas.iter().filter(|(id, _)| !ids.contains(id)) {
+            if ids.last().is_some_and(|last| last > id) {
+                self.missing_here.push(*id);
+            } else {
+                unknown.extend(generations.values().flatten().cloned());
+            }
         }
-        for (_, arena, offset) in unsealed.into_iter().filter(|(place, ..)| *place < counted.count) {
+        unknown
+    }
+
+    /// Plans one arena. Returns the segments that the arena lacks.
+    fn arena_of_records(
+        &mut self,
+        id: ArenaId,
+        local: &ArenaRecords,
+        generations: Option<&Generations>,
+        options: &ReplicateOptions,
+    ) -> Vec<ListedSegment> {
+        let later = generations.into_iter().flatten().filter(|(other, _)| **other > local.generation);
+        let mut unknown: Vec<_> = later.flat_map(|(_, segments)| segments).cloned().collect();
+        let earlier = self.note_superseded(id, local.generation, generations);
+        self.succeeding.extend(earlier.map(|earlier| (id, earlier)));
+        let segments = generations.and_then(|all| all.get(&local.generation));
+        let segments = segments.map_or(&[][..], Vec::as_slice);
+        let arena = plan_arena(local, segments, options.segment_bytes, &options.replace);
+        self.segments.extend(arena.puts);
+        self.wrong.extend(arena.wrong);
+        self.present_bytes += arena.present_bytes;
+        self.unfinished.extend(local.unfinished.map(|offset| (id, offset)));
+        let offset = local.damage.as_ref().map(RecordsDamage::offset);
+        // A damaged part of this log is no evidence against a segment.
+        let judged = |segment: &ListedSegment| offset.is_none_or(|offset| segment.range().end <= offset);
+        unknown.extend(arena.unknown.into_iter().filter(judged));
+        unknown
+    }
+
+    /// Notes the arenas that have lost their seals. `unsealed` has the place, the id and the end of
+    /// each sound arena without a seal.
+    ///
+    /// Arenas are sealed in any order: an arena that a crash has left may wait for its seal while
+    /// later ones get theirs. An arena without a seal has lost it only if a counted seal is
+    /// missing.
+    fn note_lost_seals(&mut self, unsealed: &[(u64, ArenaId, u64)], counted: &CountedSeals) {
+        if counted.missing_count() == 0 {
+            return;
+        }
+        for &(_, arena, offset) in unsealed.iter().filter(|(place, ..)| *place < counted.count) {
             let reason = RecordsDamage::SealLost { arena, offset };
             self.damaged.push(DamagedInStore { arena, offset, reason });
         }
-        Ok((unknown, counted))
     }
 
     /// Adds the generations of an arena that are earlier than `present`. Returns the state of the

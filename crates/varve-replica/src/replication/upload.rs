@@ -76,21 +76,7 @@ impl ReplicationPlan {
         let _lock = lock(source)?;
         make_durable(source, &self.segments)?;
         observer.set_total(self.bytes());
-        let mut done = Replicated { damaged: self.damaged, ..Replicated::default() };
-        for setting in &self.settings {
-            let mode = if setting.replaces { PutMode::Replace } else { PutMode::Create };
-            match target.put(&setting.file, setting.contents.clone(), mode) {
-                Ok(()) => done.object_count += 1,
-                // If another process was faster, the final check below decides.
-                Err(TargetError::Exists { .. }) => {}
-                // A target may refuse to replace anything. A reader needs the page only if there is
-                // no program.
-                Err(error) if setting.replaces && setting.is_page() => {
-                    tracing::warn!(%error, "{FORMAT_PAGE} at the target is of an earlier program, and cannot be replaced");
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let mut done = Replicated { object_count: self.put_settings(&**target)?, ..Replicated::default() };
         let upload = UploadRun {
             source,
             target: target.as_ref(),
@@ -101,21 +87,11 @@ impl ReplicationPlan {
             damaged: Mutex::default(),
             records: Mutex::default(),
         };
-        let mut put = Vec::new();
-        let segments = self.segments.iter().enumerate().map(Ok);
-        work_in_order(
-            workers,
-            usize::MAX,
-            segments,
-            |claims| upload.work(claims),
-            |segment| {
-                put.extend(segment);
-                Ok(())
-            },
-        )?;
+        let put = upload.put_all(&self.segments, workers)?;
         done.object_count += put.len() as u64;
         done.uploaded_bytes = put.iter().map(|segment| segment.bytes()).sum();
         done.is_outdated = upload.is_outdated.into_inner();
+        done.damaged = self.damaged;
         done.damaged.extend(upload.damaged.into_inner().into_values());
         let after = check_after(source, target, options, &self.listing, put)?;
         let is_missing = |setting: &&PlannedSetting| !after.settings.contains_key(&setting.file);
@@ -142,6 +118,26 @@ impl ReplicationPlan {
         note_superseded(source, target.as_ref(), &after);
         done.listing = after;
         Ok(done)
+    }
+
+    /// Puts the planned settings, and returns the number of those that were put.
+    fn put_settings(&self, target: &dyn Target) -> Result<u64, ReplicateError> {
+        let mut count = 0;
+        for setting in &self.settings {
+            let mode = if setting.replaces { PutMode::Replace } else { PutMode::Create };
+            match target.put(&setting.file, setting.contents.clone(), mode) {
+                Ok(()) => count += 1,
+                // If another process was faster, the check after the upload decides.
+                Err(TargetError::Exists { .. }) => {}
+                // A target may refuse to replace anything. A reader needs the page only if there is
+                // no program.
+                Err(error) if setting.replaces && setting.is_page() => {
+                    tracing::warn!(%error, "{FORMAT_PAGE} at the target is of an earlier program, and cannot be replaced");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(count)
     }
 }
 
@@ -220,6 +216,22 @@ enum PutOutcome {
 }
 
 impl<'a> UploadRun<'a> {
+    /// Puts the segments with all workers, and returns those that were put.
+    fn put_all(
+        &self,
+        segments: &'a [PlannedSegment],
+        workers: &dyn Workers,
+    ) -> Result<Vec<&'a PlannedSegment>, ReplicateError> {
+        let mut put = Vec::new();
+        let add = |segment: Option<&'a PlannedSegment>| {
+            put.extend(segment);
+            Ok(())
+        };
+        let numbered = segments.iter().enumerate().map(Ok);
+        work_in_order(workers, usize::MAX, numbered, |claims| self.work(claims), add)?;
+        Ok(put)
+    }
+
     fn work(&self, claims: &Claims<'_, NumberedSegment<'a>, Option<&'a PlannedSegment>, ReplicateError>) {
         while let Some(((number, segment), turn)) = claims.claim() {
             // The wait fails if an earlier segment has failed.
