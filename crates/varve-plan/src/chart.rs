@@ -9,6 +9,10 @@ const LEFT: f64 = 62.0;
 const TOP: f64 = 40.0;
 const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 44.0;
+const INNER_WIDTH: f64 = WIDTH - LEFT - RIGHT;
+const INNER_HEIGHT: f64 = HEIGHT - TOP - BOTTOM;
+/// The height of the horizontal axis.
+const BASE: f64 = TOP + INNER_HEIGHT;
 const COLOURS: [&str; 6] = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#7f7f7f"];
 
 /// A line of a panel.
@@ -105,72 +109,20 @@ impl Axis {
 }
 
 fn draw(svg: &mut String, panel: &ChartPanel) {
-    let (inner_width, inner_height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
     let _ = writeln!(svg, r#"<text x="{LEFT}" y="20" font-size="12">{}</text>"#, escaped(&panel.title));
-    let all = || panel.lines.iter().flat_map(|line| line.points.iter());
-    let horizontal = Axis::of(all().map(|point| point.0).chain(panel.mark), panel.is_log, false);
-    let vertical = Axis::of(all().map(|point| point.1), false, true);
-    let (Some(horizontal), Some(vertical), true) = (horizontal, vertical, all().count() > 0) else {
+    let Some(axes) = PanelAxes::of(panel) else {
         let _ = writeln!(svg, r#"<text x="{LEFT}" y="60">no design meets this</text>"#);
         return;
     };
-    let x = |value: f64| LEFT + horizontal.share(value) * inner_width;
-    let y = |value: f64| TOP + (1.0 - vertical.share(value)) * inner_height;
-    let bottom = TOP + inner_height;
-    for tick in horizontal.ticks() {
-        let (at, text) = (x(tick), short(tick));
-        let _ = writeln!(
-            svg,
-            r##"<path d="M{at:.1} {TOP}V{bottom}" stroke="#ddd"/><text x="{at:.1}" y="{:.1}" text-anchor="middle">{text}</text>"##,
-            bottom + 14.0
-        );
-    }
-    for tick in vertical.ticks() {
-        let (at, text) = (y(tick), short(tick));
-        let _ = writeln!(
-            svg,
-            r##"<path d="M{LEFT} {at:.1}H{:.1}" stroke="#ddd"/><text x="{:.1}" y="{:.1}" text-anchor="end">{text}</text>"##,
-            WIDTH - RIGHT,
-            LEFT - 5.0,
-            at + 4.0
-        );
-    }
-    let _ = writeln!(
-        svg,
-        r#"<path d="M{LEFT} {TOP}V{bottom}H{:.1}" fill="none" stroke="black"/>"#,
-        WIDTH - RIGHT
-    );
-    let _ = writeln!(
-        svg,
-        r#"<text x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-        LEFT + inner_width / 2.0,
-        HEIGHT - 12.0,
-        escaped(&panel.horizontal)
-    );
-    let _ = writeln!(
-        svg,
-        r#"<text transform="translate(12 {:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
-        TOP + inner_height / 2.0,
-        escaped(&panel.vertical)
-    );
+    axes.draw_ticks(svg);
+    draw_names_of_axes(svg, panel);
     if let Some(mark) = panel.mark {
-        let at = x(mark);
-        let _ = writeln!(svg, r#"<path d="M{at:.1} {TOP}V{bottom}" stroke="black" stroke-dasharray="3 3"/>"#);
+        let at = axes.x(mark);
+        let _ = writeln!(svg, r#"<path d="M{at:.1} {TOP}V{BASE}" stroke="black" stroke-dasharray="3 3"/>"#);
     }
     let mut legend = TOP + 12.0;
     for (line, colour) in panel.lines.iter().zip(COLOURS.iter().cycle()) {
-        let mut points: Vec<_> = line.points.clone();
-        points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let mut path = String::new();
-        for (number, point) in points.iter().enumerate() {
-            let (at, height) = (x(point.0), y(point.1));
-            let _ = match (number, line.is_stepped) {
-                (0, _) => write!(path, "M{at:.1} {height:.1}"),
-                (_, true) => write!(path, "H{at:.1}V{height:.1}"),
-                (_, false) => write!(path, "L{at:.1} {height:.1}"),
-            };
-        }
-        let name = escaped(&line.name);
+        let (name, path) = (escaped(&line.name), axes.path(line));
         if panel.lines.len() > 1 {
             let _ =
                 writeln!(svg, r#"<text x="{:.1}" y="{legend:.1}" fill="{colour}">{name}</text>"#, LEFT + 8.0);
@@ -180,6 +132,87 @@ fn draw(svg: &mut String, panel: &ChartPanel) {
             svg,
             r#"<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.5"><title>{name}</title></path>"#
         );
+    }
+}
+
+/// Draws the two axes with what they stand for.
+fn draw_names_of_axes(svg: &mut String, panel: &ChartPanel) {
+    let _ =
+        writeln!(svg, r#"<path d="M{LEFT} {TOP}V{BASE}H{:.1}" fill="none" stroke="black"/>"#, WIDTH - RIGHT);
+    let _ = writeln!(
+        svg,
+        r#"<text x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
+        LEFT + INNER_WIDTH / 2.0,
+        HEIGHT - 12.0,
+        escaped(&panel.horizontal)
+    );
+    let _ = writeln!(
+        svg,
+        r#"<text transform="translate(12 {:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
+        TOP + INNER_HEIGHT / 2.0,
+        escaped(&panel.vertical)
+    );
+}
+
+/// The axes of a panel.
+struct PanelAxes {
+    horizontal: Axis,
+    vertical: Axis,
+}
+
+impl PanelAxes {
+    /// Returns axes with room for all points of a panel; `None` if it has none.
+    fn of(panel: &ChartPanel) -> Option<Self> {
+        let all = || panel.lines.iter().flat_map(|line| line.points.iter());
+        all().next()?;
+        let horizontal = Axis::of(all().map(|point| point.0).chain(panel.mark), panel.is_log, false)?;
+        let vertical = Axis::of(all().map(|point| point.1), false, true)?;
+        Some(Self { horizontal, vertical })
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        LEFT + self.horizontal.share(value) * INNER_WIDTH
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        TOP + (1.0 - self.vertical.share(value)) * INNER_HEIGHT
+    }
+
+    fn draw_ticks(&self, svg: &mut String) {
+        for tick in self.horizontal.ticks() {
+            let (at, text) = (self.x(tick), short(tick));
+            let _ = writeln!(
+                svg,
+                r##"<path d="M{at:.1} {TOP}V{BASE}" stroke="#ddd"/><text x="{at:.1}" y="{:.1}" text-anchor="middle">{text}</text>"##,
+                BASE + 14.0
+            );
+        }
+        for tick in self.vertical.ticks() {
+            let (at, text) = (self.y(tick), short(tick));
+            let _ = writeln!(
+                svg,
+                r##"<path d="M{LEFT} {at:.1}H{:.1}" stroke="#ddd"/><text x="{:.1}" y="{:.1}" text-anchor="end">{text}</text>"##,
+                WIDTH - RIGHT,
+                LEFT - 5.0,
+                at + 4.0
+            );
+        }
+    }
+
+    /// Returns the path of a line from left to right.
+    fn path(&self, line: &ChartLine) -> String {
+        let mut points: Vec<_> = line.points.clone();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut path = String::new();
+        for (number, point) in points.iter().enumerate() {
+            let (at, height) = (self.x(point.0), self.y(point.1));
+            let _ = match (number, line.is_stepped) {
+                (0, _) => write!(path, "M{at:.1} {height:.1}"),
+                (_, true) => write!(path, "H{at:.1}V{height:.1}"),
+                (_, false) => write!(path, "L{at:.1} {height:.1}"),
+            };
+        }
+        path
     }
 }
 

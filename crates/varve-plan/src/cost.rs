@@ -140,6 +140,39 @@ impl DataShape {
         let remembered = self.index_memory * 0.375 / 10.0;
         engine::NEIGHBOURS.min(self.arena_blocks()).min(remembered.max(engine::PAGE_BLOCKS))
     }
+
+    fn directory_page(&self) -> CaseCost {
+        let read_bytes = engine::PAGE_BLOCKS.min(self.arena_blocks()) * engine::PAGE_ENTRY_BYTES;
+        CaseCost { seeks: 1.0, read_bytes, ..CaseCost::default() }
+    }
+
+    /// The table of a clump, and the one frame with the block.
+    fn single_read(&self) -> CaseCost {
+        CaseCost {
+            seeks: 2.0,
+            read_bytes: engine::CLUMP_TABLE_BYTES + self.frame_bytes() * self.stored_share,
+            worked_bytes: self.frame_bytes(),
+            ..CaseCost::default()
+        }
+    }
+
+    fn read_in_a_row(&self) -> CaseCost {
+        CaseCost {
+            seeks: self.stored_bytes() / engine::ARENA_BYTES,
+            read_bytes: self.stored_bytes(),
+            worked_bytes: self.block_bytes,
+            ..CaseCost::default()
+        }
+    }
+
+    /// A block that is appended to the log.
+    fn written_block(&self) -> CaseCost {
+        CaseCost {
+            written_bytes: self.stored_bytes() + engine::PAGE_ENTRY_BYTES,
+            worked_bytes: self.block_bytes,
+            ..CaseCost::default()
+        }
+    }
 }
 
 /// The cost of one block, by the disk that bears it.
@@ -151,6 +184,16 @@ pub(crate) struct SplitCost {
     pub index: CaseCost,
 }
 
+impl SplitCost {
+    fn of_log(log: CaseCost) -> Self {
+        Self { log, ..Self::default() }
+    }
+
+    fn and_log(self, log: CaseCost) -> Self {
+        Self { log: self.log + log, ..self }
+    }
+}
+
 /// Returns the cost of one block for an engine in one of the six cases.
 pub(crate) fn cost(engine: Engine, case: Case, shape: &DataShape) -> CaseCost {
     let split = split_cost(engine, case, shape);
@@ -159,85 +202,67 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &DataShape) -> CaseCost {
 
 /// Returns the cost of one block, with the index on disk apart.
 pub(crate) fn split_cost(engine: Engine, case: Case, shape: &DataShape) -> SplitCost {
-    let page_bytes = engine::PAGE_BLOCKS.min(shape.arena_blocks()) * engine::PAGE_ENTRY_BYTES;
-    let page = CaseCost { seeks: 1.0, read_bytes: page_bytes, ..CaseCost::default() };
-    let page_of_many = CaseCost {
-        seeks: 1.0 / engine::PAGE_BLOCKS,
-        read_bytes: engine::PAGE_ENTRY_BYTES,
-        ..CaseCost::default()
-    };
     let is_on_disk = engine.index == IndexKind::Disk;
-    let by_value = engine.by_value;
-    let nothing = CaseCost::default();
-    let only_log = |log| SplitCost { log, index: nothing };
-    // One page of the index. The neighbours of the block come in only if look-ups continue near it.
-    let look_up = match is_on_disk {
-        true => CaseCost { seeks: 1.0, read_bytes: engine::INDEX_PAGE_BYTES, ..nothing },
-        false => nothing,
-    };
-    // One page of the index and one directory, for all their neighbours.
-    let look_up_of_many = match is_on_disk {
-        true => {
-            let seeks = 1.0 / shape.neighbours();
-            let read_bytes = engine::INDEX_PAGE_BYTES / shape.neighbours();
-            SplitCost {
-                log: CaseCost { seeks, read_bytes: engine::PAGE_ENTRY_BYTES, ..nothing },
-                index: CaseCost { seeks, read_bytes, ..nothing },
-            }
-        }
-        false => only_log(nothing),
-    };
-    let and_log = |split: SplitCost, log| SplitCost { log: split.log + log, ..split };
-    // The table of a clump, and the one frame with the block.
-    let single = CaseCost {
-        seeks: 2.0,
-        read_bytes: engine::CLUMP_TABLE_BYTES + shape.frame_bytes() * shape.stored_share,
-        worked_bytes: shape.frame_bytes(),
-        ..CaseCost::default()
-    };
-    let in_a_row = CaseCost {
-        seeks: shape.stored_bytes() / engine::ARENA_BYTES,
-        read_bytes: shape.stored_bytes(),
-        worked_bytes: shape.block_bytes,
-        ..CaseCost::default()
-    };
+    let (single, in_a_row) = (shape.single_read(), shape.read_in_a_row());
+    let page = shape.directory_page();
     let hashed = CaseCost { worked_bytes: shape.block_bytes, ..CaseCost::default() };
-    match (case, by_value) {
+    let (look_up, look_up_of_many) = match is_on_disk {
+        true => (look_up(), look_up_of_many(shape)),
+        false => (CaseCost::default(), SplitCost::default()),
+    };
+    match (case, engine.by_value) {
         (Case::OutOfOrderRead, false) => SplitCost { log: single, index: look_up },
-        (Case::OutOfOrderRead, true) => only_log(single),
-        (Case::SequentialRead, false) => and_log(look_up_of_many, in_a_row),
-        (Case::SequentialRead, true) => only_log(in_a_row),
+        (Case::OutOfOrderRead, true) => SplitCost::of_log(single),
+        (Case::SequentialRead, false) => look_up_of_many.and_log(in_a_row),
+        (Case::SequentialRead, true) => SplitCost::of_log(in_a_row),
         // A directory page confirms that the block is where the index says.
         (Case::OutOfOrderDuplicate, false) => SplitCost { log: page + hashed, index: look_up },
         (Case::OutOfOrderDuplicate, true) => SplitCost { log: page + single + hashed, index: look_up },
-        (Case::NearDuplicate, false) => only_log(hashed),
-        (Case::NearDuplicate, true) => only_log(single + hashed),
-        (Case::SequentialDuplicate, false) if is_on_disk => and_log(look_up_of_many, hashed),
-        (Case::SequentialDuplicate, false) => only_log(page_of_many + hashed),
+        (Case::NearDuplicate, false) => SplitCost::of_log(hashed),
+        (Case::NearDuplicate, true) => SplitCost::of_log(single + hashed),
+        (Case::SequentialDuplicate, false) if is_on_disk => look_up_of_many.and_log(hashed),
+        (Case::SequentialDuplicate, false) => SplitCost::of_log(page_of_many() + hashed),
         // The measured processor time of a block includes the comparison.
-        (Case::SequentialDuplicate, true) => and_log(look_up_of_many, in_a_row),
+        (Case::SequentialDuplicate, true) => look_up_of_many.and_log(in_a_row),
         (Case::FreshWrite, _) => {
-            let log = CaseCost {
-                seeks: 0.0,
-                read_bytes: 0.0,
-                written_bytes: shape.stored_bytes() + engine::PAGE_ENTRY_BYTES,
-                worked_bytes: shape.block_bytes,
-            };
-            if !is_on_disk {
-                return only_log(log);
-            }
-            // Each full buffer causes one pass that reads and writes the whole file of entries.
-            let buffered = (shape.index_memory * engine::BUFFER_SHARE / engine::BUFFER_ENTRY_BYTES).max(1.0);
-            let passed = shape.block_count * engine::INDEX_ENTRY_BYTES / buffered;
-            let mistaken = CaseCost {
-                seeks: engine::FILTER_MISSES,
-                read_bytes: engine::FILTER_MISSES * engine::INDEX_PAGE_BYTES,
-                ..CaseCost::default()
-            };
-            let index =
-                mistaken + CaseCost { read_bytes: passed, written_bytes: passed, ..CaseCost::default() };
-            SplitCost { log, index }
+            let index = if is_on_disk { entry_of_new_block(shape) } else { CaseCost::default() };
+            SplitCost { log: shape.written_block(), index }
         }
+    }
+}
+
+/// The share of one block in a directory page that serves all blocks on it.
+fn page_of_many() -> CaseCost {
+    let seeks = 1.0 / engine::PAGE_BLOCKS;
+    CaseCost { seeks, read_bytes: engine::PAGE_ENTRY_BYTES, ..CaseCost::default() }
+}
+
+/// One page of the index on disk. The neighbours of the block come in only if look-ups continue
+/// near it.
+fn look_up() -> CaseCost {
+    CaseCost { seeks: 1.0, read_bytes: engine::INDEX_PAGE_BYTES, ..CaseCost::default() }
+}
+
+/// One page of the index on disk and one directory, for all their neighbours.
+fn look_up_of_many(shape: &DataShape) -> SplitCost {
+    let seeks = 1.0 / shape.neighbours();
+    let read_bytes = engine::INDEX_PAGE_BYTES / shape.neighbours();
+    SplitCost {
+        log: CaseCost { seeks, read_bytes: engine::PAGE_ENTRY_BYTES, ..CaseCost::default() },
+        index: CaseCost { seeks, read_bytes, ..CaseCost::default() },
+    }
+}
+
+/// The look-ups of false positives, and the share of a block in a pass: each full buffer causes one
+/// pass that reads and writes the whole file of entries.
+fn entry_of_new_block(shape: &DataShape) -> CaseCost {
+    let buffered = (shape.index_memory * engine::BUFFER_SHARE / engine::BUFFER_ENTRY_BYTES).max(1.0);
+    let passed = shape.block_count * engine::INDEX_ENTRY_BYTES / buffered;
+    CaseCost {
+        seeks: engine::FILTER_MISSES,
+        read_bytes: engine::FILTER_MISSES * engine::INDEX_PAGE_BYTES + passed,
+        written_bytes: passed,
+        ..CaseCost::default()
     }
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::demand::{Demand, EngineDemand, FREE_SHARE};
 use super::inputs::{DriveType, HardwareTable, ServerType, ServiceLevel};
-use crate::cost::CaseCost;
+use crate::cost::{CaseCost, SplitCost};
 
 /// Drives of one type, as its position in the table, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,6 +127,17 @@ impl Market {
         if let PlacedIndex::On(drives) = index { self.drives(drives) } else { 0.0 }
     }
 
+    /// Returns the cost of a candidate with so many cores and units of memory. The units hold a
+    /// cache in memory, too.
+    fn cost(&self, candidate: &Candidate, cores: u32, memory_units: u32) -> f64 {
+        self.servers[candidate.server]
+            + self.core * f64::from(cores)
+            + self.memory * f64::from(memory_units)
+            + self.drives(candidate.arenas)
+            + self.index(candidate.index)
+            + if let PlacedCache::On(drives) = candidate.cache { self.drives(drives) } else { 0.0 }
+    }
+
     pub(super) fn cache(&self, cache: PlacedCache) -> f64 {
         match cache {
             PlacedCache::Nowhere => 0.0,
@@ -203,42 +214,19 @@ impl Setting<'_> {
 
     /// Judges a candidate. `None` if it does not meet the level, or does not fit together.
     pub(super) fn judge(&self, candidate: &Candidate) -> Option<Judged> {
-        let (demand, level, table) = (self.demand, self.level, self.table);
+        let (demand, level) = (self.demand, self.level);
         let (engine, server) = (self.engine(candidate), self.server(candidate));
-        let drives: u32 = candidate.all_drives().map(|drives| drives.count).sum();
-        let arena_bytes = self.arena_bytes(candidate.engine, candidate.index);
-        if drives > server.slots || !self.holds(candidate.arenas, arena_bytes) {
+        if !self.has_room_on_drives(candidate) {
             return None;
         }
-        if let PlacedIndex::On(place) = candidate.index
-            && !self.holds(place, engine.index_bytes)
-        {
-            return None;
-        }
-        let cached = match candidate.cache {
-            PlacedCache::InMemory(units) => table.memory.bytes * f64::from(units),
-            _ => 0.0,
-        };
-        let memory_limit = whole((server.memory_bytes / table.memory.bytes).floor(), u32::MAX)?;
-        let memory_units = whole((engine.memory_bytes + cached) / table.memory.bytes, memory_limit)?.max(1);
-
-        let on_drives = |log: &CaseCost, index: &CaseCost| {
-            let arenas = time(log, &table.drives[candidate.arenas.drive], candidate.arenas.count);
-            match candidate.index {
-                PlacedIndex::InMemory => arenas,
-                PlacedIndex::BesideArenas => {
-                    arenas + time(index, &table.drives[candidate.arenas.drive], candidate.arenas.count)
-                }
-                PlacedIndex::On(place) => arenas.max(time(index, &table.drives[place.drive], place.count)),
-            }
-        };
+        let memory_units = self.memory_units(candidate)?;
         let network = if demand.over_network { 1.0 / server.network_rate } else { 0.0 };
-        let snapshot = on_drives(&engine.snapshot.log, &engine.snapshot.index)
-            .max(demand.network_bytes / server.network_rate);
-        let restore = on_drives(&engine.restore.log, &engine.restore.index).max(network);
+        let snapshot =
+            self.time_on_drives(candidate, &engine.snapshot).max(demand.network_bytes / server.network_rate);
+        let restore = self.time_on_drives(candidate, &engine.restore).max(network);
         let snapshot_limit = level.snapshot_hours * 3600.0;
         let (hits, hit_seconds, hit_load) = self.cache(candidate);
-        let miss_load = on_drives(&engine.look.log, &engine.look.index);
+        let miss_load = self.time_on_drives(candidate, &engine.look);
         let misses = demand.looks_per_second * (1.0 - hits);
         if snapshot > snapshot_limit
             || restore * level.restore_bytes_per_second > 1.0
@@ -247,16 +235,7 @@ impl Setting<'_> {
         {
             return None;
         }
-        let index_drive = match candidate.index {
-            PlacedIndex::InMemory => None,
-            PlacedIndex::BesideArenas => Some(candidate.arenas.drive),
-            PlacedIndex::On(place) => Some(place.drive),
-        };
-        let index_seconds = index_drive.map_or(0.0, |at| latency(&engine.look.index, &table.drives[at]));
-        let miss_seconds = latency(&engine.look.log, &table.drives[candidate.arenas.drive])
-            + index_seconds
-            + engine.look_core;
-        let look_seconds = hits * hit_seconds + (1.0 - hits) * miss_seconds;
+        let look_seconds = hits * hit_seconds + (1.0 - hits) * self.miss_seconds(candidate);
         if look_seconds * 1000.0 > level.look_ms {
             return None;
         }
@@ -265,23 +244,68 @@ impl Setting<'_> {
             + demand.looks_per_second * engine.look_core;
         let cores = whole(busy, server.cores)?.max(1);
         let core = |seconds: f64| seconds / f64::from(cores);
-        let market = self.market;
-        let cost = market.servers[candidate.server]
-            + market.core * f64::from(cores)
-            + market.memory * f64::from(memory_units)
-            + market.drives(candidate.arenas)
-            + market.index(candidate.index)
-            + if let PlacedCache::On(drives) = candidate.cache { market.drives(drives) } else { 0.0 };
-        let room = table.drives[candidate.arenas.drive].bytes * f64::from(candidate.arenas.count);
         Some(Judged {
-            cost,
+            cost: self.market.cost(candidate, cores, memory_units),
             cores,
             memory_units,
             snapshot_seconds: snapshot.max(core(engine.snapshot_core)),
             restore_rate: 1.0 / restore.max(core(engine.restore_core)).max(1e-15),
             look_seconds,
-            full_share: arena_bytes / room,
+            full_share: self.full_share(candidate),
         })
+    }
+
+    /// Returns true if the server takes all drives, and they hold the arenas and the index.
+    fn has_room_on_drives(&self, candidate: &Candidate) -> bool {
+        let drives: u32 = candidate.all_drives().map(|drives| drives.count).sum();
+        let arena_bytes = self.arena_bytes(candidate.engine, candidate.index);
+        let index_fits = match candidate.index {
+            PlacedIndex::On(place) => self.holds(place, self.engine(candidate).index_bytes),
+            PlacedIndex::InMemory | PlacedIndex::BesideArenas => true,
+        };
+        drives <= self.server(candidate).slots && self.holds(candidate.arenas, arena_bytes) && index_fits
+    }
+
+    /// Returns the units of memory for the engine and the cache; `None` if the server does not take
+    /// as many.
+    fn memory_units(&self, candidate: &Candidate) -> Option<u32> {
+        let unit = self.table.memory.bytes;
+        let cached = match candidate.cache {
+            PlacedCache::InMemory(units) => unit * f64::from(units),
+            PlacedCache::Nowhere | PlacedCache::On(_) => 0.0,
+        };
+        let limit = whole((self.server(candidate).memory_bytes / unit).floor(), u32::MAX)?;
+        Some(whole((self.engine(candidate).memory_bytes + cached) / unit, limit)?.max(1))
+    }
+
+    /// Returns the time of some work on the drives of the arenas and of the index.
+    fn time_on_drives(&self, candidate: &Candidate, work: &SplitCost) -> f64 {
+        let on = |drives: Drives, cost| time(cost, &self.table.drives[drives.drive], drives.count);
+        let arenas = on(candidate.arenas, &work.log);
+        match candidate.index {
+            PlacedIndex::InMemory => arenas,
+            PlacedIndex::BesideArenas => arenas + on(candidate.arenas, &work.index),
+            PlacedIndex::On(place) => arenas.max(on(place, &work.index)),
+        }
+    }
+
+    /// Returns the time of a single read that the cache does not serve.
+    fn miss_seconds(&self, candidate: &Candidate) -> f64 {
+        let engine = self.engine(candidate);
+        let index_drive = match candidate.index {
+            PlacedIndex::InMemory => None,
+            PlacedIndex::BesideArenas => Some(candidate.arenas.drive),
+            PlacedIndex::On(place) => Some(place.drive),
+        };
+        let drives = &self.table.drives;
+        let index_seconds = index_drive.map_or(0.0, |at| latency(&engine.look.index, &drives[at]));
+        latency(&engine.look.log, &drives[candidate.arenas.drive]) + index_seconds + engine.look_core
+    }
+
+    /// Returns the share of the arenas' drives that is full at the end.
+    fn full_share(&self, candidate: &Candidate) -> f64 {
+        let room = self.table.drives[candidate.arenas.drive].bytes * f64::from(candidate.arenas.count);
+        self.arena_bytes(candidate.engine, candidate.index) / room
     }
 
     /// Returns the share of the single reads that the cache serves, the time of one of them, and
