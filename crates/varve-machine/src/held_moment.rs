@@ -265,12 +265,6 @@ impl HeldMoment {
 
 /// Removes all our objects from QEMU, except the records of changes. Returns their number.
 pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpError> {
-    let is_ours =
-        |name: &str| name == format!("varve-{store}") || name.starts_with(&format!("varve-{store}-"));
-    let ours = |list: &Value, key: &str| -> Vec<String> {
-        let names = list.as_array().into_iter().flatten().filter_map(|part| part[key].as_str());
-        names.filter(|name| is_ours(name)).map(str::to_owned).collect()
-    };
     let (mut count, mut left_before) = (0, usize::MAX);
     let (deadline, mut pauses) = (Deadline::after(Duration::from_secs(60)), Pauses::default());
     let sets = loop {
@@ -280,10 +274,8 @@ pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpErro
             ("query-named-block-nodes", json!({ "flat": true })),
             ("query-fdsets", json!({})),
         ])?;
-        let (exports, jobs, nodes) = (exports?, jobs?, nodes?);
-        let (our_exports, our_jobs) = (ours(&exports, "id"), ours(&jobs, "id"));
-        let mut our_nodes = ours(&nodes, "node-name");
-        let left = our_exports.len() + our_jobs.len() + our_nodes.len();
+        let found = OwnObjects::find(store, &exports?, &jobs?, &nodes?);
+        let left = found.count();
         if left == 0 {
             break refused_is_well(sets)?.unwrap_or_default();
         }
@@ -300,43 +292,87 @@ pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpErro
             continue;
         }
         left_before = left;
-        let mut commands = Vec::new();
-        for export in &our_exports {
-            commands.push(("block-export-del", json!({ "id": export, "mode": "hard" })));
-        }
-        for job in &our_jobs {
-            let is_over = find(&jobs, job).is_some_and(|job| job["status"].as_str() == Some("concluded"));
-            commands.push((if is_over { "job-dismiss" } else { "job-cancel" }, json!({ "id": job })));
-        }
-        if our_exports.is_empty() && our_jobs.is_empty() {
-            // The server may be stopped once nothing is exported; if it serves others, it stays.
-            if exports.as_array().is_none_or(Vec::is_empty) {
-                commands.push(("nbd-server-stop", json!({})));
-            }
-            // A node is removed before its file node, whose name is longer.
-            our_nodes.sort_by_key(String::len);
-            commands.extend(our_nodes.iter().map(|node| ("blockdev-del", json!({ "node-name": node }))));
-        }
-        for done in qmp.execute_all(&commands)? {
+        for done in qmp.execute_all(&found.removals())? {
             refused_is_well(done)?;
         }
     };
+    remove_files(qmp, store, &sets)?;
+    Ok(count)
+}
+
+fn is_ours(store: StoreTag, name: &str) -> bool {
+    name == format!("varve-{store}") || name.starts_with(&format!("varve-{store}-"))
+}
+
+/// Our objects in QEMU.
+struct OwnObjects {
+    exports: Vec<String>,
+    /// The jobs, each with whether it is over.
+    jobs: Vec<(String, bool)>,
+    nodes: Vec<String>,
+    /// True if nothing is exported, not even for others.
+    is_server_idle: bool,
+}
+
+impl OwnObjects {
+    /// Finds them in QEMU's lists.
+    fn find(store: StoreTag, exports: &Value, jobs: &Value, nodes: &Value) -> Self {
+        let ours = |list: &Value, key: &str| -> Vec<String> {
+            let names = list.as_array().into_iter().flatten().filter_map(|part| part[key].as_str());
+            names.filter(|name| is_ours(store, name)).map(str::to_owned).collect()
+        };
+        let with_state = |name: String| {
+            let is_over = find(jobs, &name).is_some_and(|job| job["status"].as_str() == Some("concluded"));
+            (name, is_over)
+        };
+        let mut nodes = ours(nodes, "node-name");
+        // A node is removed before its file node, whose name is longer.
+        nodes.sort_by_key(String::len);
+        Self {
+            exports: ours(exports, "id"),
+            jobs: ours(jobs, "id").into_iter().map(with_state).collect(),
+            nodes,
+            is_server_idle: exports.as_array().is_none_or(Vec::is_empty),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.exports.len() + self.jobs.len() + self.nodes.len()
+    }
+
+    /// Returns the commands that remove what can be removed now: nodes only once nobody uses them.
+    fn removals(&self) -> Vec<(&'static str, Value)> {
+        let mut commands = Vec::new();
+        for export in &self.exports {
+            commands.push(("block-export-del", json!({ "id": export, "mode": "hard" })));
+        }
+        for (job, is_over) in &self.jobs {
+            commands.push((if *is_over { "job-dismiss" } else { "job-cancel" }, json!({ "id": job })));
+        }
+        if commands.is_empty() {
+            // The server may be stopped once nothing is exported; if it serves others, it stays.
+            if self.is_server_idle {
+                commands.push(("nbd-server-stop", json!({})));
+            }
+            commands.extend(self.nodes.iter().map(|node| ("blockdev-del", json!({ "node-name": node }))));
+        }
+        commands
+    }
+}
+
+/// Removes the sets of open files that are ours alone.
+fn remove_files(qmp: &mut Qmp, store: StoreTag, sets: &Value) -> Result<(), QmpError> {
+    let is_our_file = |file: &Value| file["opaque"].as_str().is_some_and(|name| is_ours(store, name));
     let is_ours_alone = |set: &&Value| {
         let mut files = set["fds"].as_array().into_iter().flatten().peekable();
-        let is_our_file = |file: &Value| file["opaque"].as_str().is_some_and(is_ours);
         files.peek().is_some() && files.all(is_our_file)
     };
-    let removals: Vec<_> = sets
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(is_ours_alone)
-        .map(|set| ("remove-fd", json!({ "fdset-id": set["fdset-id"] })))
-        .collect();
+    let sets = sets.as_array().into_iter().flatten().filter(is_ours_alone);
+    let removals: Vec<_> = sets.map(|set| ("remove-fd", json!({ "fdset-id": set["fdset-id"] }))).collect();
     for done in qmp.execute_all(&removals)? {
         refused_is_well(done)?;
     }
-    Ok(count)
+    Ok(())
 }
 
 /// Ignores a refusal: the object is gone already, or the command is repeated.
