@@ -80,74 +80,83 @@ impl DailyJob<'_> {
 /// Lists the jobs of a configuration, in the order in which they run.
 #[must_use]
 pub fn jobs(loaded: &LoadedConfig) -> Vec<DailyJob<'_>> {
-    let config = &loaded.config;
-    let mut jobs = Vec::new();
-    let timetable = |every: &Every, job: &str, spread| {
-        Timetable::new(every.clone(), loaded.zone.clone(), spread_offset(&loaded.host, job, spread))
-    };
-    for (name, source) in &config.sources {
-        let Some(store) = config.store(&source.store) else { continue };
-        jobs.push(DailyJob {
+    let (snapshots, replications) = (snapshot_jobs(loaded), replication_jobs(loaded));
+    snapshots.chain(replications).chain(store_jobs(loaded)).chain(drill_jobs(loaded)).collect()
+}
+
+fn snapshot_jobs(loaded: &LoadedConfig) -> impl Iterator<Item = DailyJob<'_>> {
+    loaded.config.sources.iter().filter_map(move |(name, source)| {
+        Some(DailyJob {
             kind: JobKind::Snapshot,
             subject: name,
             store_name: &source.store,
-            store,
+            store: loaded.config.store(&source.store)?,
             source: Some(source),
             replica: None,
-            timetable: Some(timetable(&source.every, name, source.spread)),
+            timetable: Some(timetable(loaded, &source.every, name, source.spread)),
             conditions: source.conditions,
             timeout: source.timeout,
-        });
-    }
-    for (name, replica) in &config.replicas {
-        let Some(store) = config.store(&replica.of) else { continue };
-        jobs.push(DailyJob {
+        })
+    })
+}
+
+fn replication_jobs(loaded: &LoadedConfig) -> impl Iterator<Item = DailyJob<'_>> {
+    loaded.config.replicas.iter().filter_map(move |(name, replica)| {
+        Some(DailyJob {
             kind: JobKind::Replicate,
             subject: name,
             store_name: &replica.of,
-            store,
+            store: loaded.config.store(&replica.of)?,
             source: None,
             replica: Some(replica),
             timetable: match &replica.trigger {
-                ReplicaTrigger::Every(every) => Some(timetable(every, name, replica.spread)),
+                ReplicaTrigger::Every(every) => Some(timetable(loaded, every, name, replica.spread)),
                 ReplicaTrigger::Present => None,
             },
             conditions: replica.conditions,
             timeout: replica.timeout,
-        });
-    }
-    let care = &config.care;
+        })
+    })
+}
+
+/// Lists the jobs that care for whole stores: all verifications, then all reclaims.
+fn store_jobs(loaded: &LoadedConfig) -> impl Iterator<Item = DailyJob<'_>> {
+    let care = &loaded.config.care;
     let verify = care.verify.as_ref().map(|verify| (JobKind::Verify, &verify.every));
     let reclaim = care.reclaim.as_ref().map(|reclaim| (JobKind::Reclaim, &reclaim.every));
-    for (kind, every) in verify.into_iter().chain(reclaim) {
-        for (name, store) in &config.stores {
-            jobs.push(DailyJob {
-                kind,
-                subject: name,
-                store_name: name,
-                store,
-                source: None,
-                replica: None,
-                timetable: Some(timetable(every, name, care.spread)),
-                conditions: care.conditions,
-                timeout: care.timeout,
-            });
-        }
-    }
-    for (name, source) in &config.sources {
-        let Some(drill) = care.drill.as_ref().filter(|drill| drill.has(name)) else { continue };
-        let Some(store) = config.store(&source.store) else { continue };
-        jobs.push(DailyJob {
+    verify.into_iter().chain(reclaim).flat_map(move |(kind, every)| {
+        loaded.config.stores.iter().map(move |(name, store)| DailyJob {
+            kind,
+            subject: name,
+            store_name: name,
+            store,
+            source: None,
+            replica: None,
+            timetable: Some(timetable(loaded, every, name, care.spread)),
+            conditions: care.conditions,
+            timeout: care.timeout,
+        })
+    })
+}
+
+fn drill_jobs(loaded: &LoadedConfig) -> impl Iterator<Item = DailyJob<'_>> {
+    let care = &loaded.config.care;
+    loaded.config.sources.iter().filter_map(move |(name, source)| {
+        let drill = care.drill.as_ref().filter(|drill| drill.has(name))?;
+        Some(DailyJob {
             kind: JobKind::Drill,
             subject: name,
             store_name: &source.store,
-            store,
+            store: loaded.config.store(&source.store)?,
             source: Some(source),
             replica: None,
-            timetable: Some(timetable(&drill.every, name, care.spread)),
+            timetable: Some(timetable(loaded, &drill.every, name, care.spread)),
             conditions: care.conditions,
             timeout: care.timeout,
-        });
-    }
-    jobs
+        })
+    })
+}
+
+fn timetable(loaded: &LoadedConfig, every: &Every, job: &str, spread: Duration) -> Timetable {
+    Timetable::new(every.clone(), loaded.zone.clone(), spread_offset(&loaded.host, job, spread))
 }
