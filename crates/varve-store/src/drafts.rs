@@ -13,11 +13,9 @@
 //! - In a by-value store every clump of an arena begins before the arena's limit ([`placement`]).
 
 mod admission;
-mod by_value;
 mod placement;
 
-pub(crate) use admission::{DraftKind, FullDraft, PendingBlock};
-pub(crate) use by_value::{BlockToPut, CANDIDATES_MAX};
+pub(crate) use admission::{BlockToPut, DraftKind, FullDraft, PendingBlock};
 pub(crate) use placement::Placement;
 
 use std::collections::BTreeSet;
@@ -25,7 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use varve_block::{BlockName, LogAddress, PutError};
-use varve_log::{AppendError, ArenaId, ClumpBytes, FrameBytes, Framing, NamedBlock, WriteFailure};
+use varve_log::{
+    AppendError, ArenaId, ClumpBytes, CompressionLevel, FrameBytes, Framing, NamedBlock, PackedClump,
+    WriteFailure,
+};
 
 use admission::Admission;
 
@@ -40,20 +41,11 @@ pub(crate) struct Drafts {
     frame_bytes: Mutex<FrameBytes>,
 }
 
-/// The result of adding several blocks.
-pub(crate) struct AdmittedBlocks {
-    /// The drafts that became full.
+/// The outcome of adding several blocks.
+pub(crate) struct AdmittedBlocks<T, E> {
+    /// The drafts that became full. They must be appended, even if a block was refused.
     pub(crate) full: Vec<FullDraft>,
-    /// For each block, true if it was new; or the reason why one was refused.
-    pub(crate) is_new: Result<Vec<bool>, PutError>,
-}
-
-/// The result of giving places to several blocks.
-pub(crate) struct PlacedBlocks {
-    /// The drafts that became full.
-    pub(crate) full: Vec<FullDraft>,
-    /// An error when places ran out.
-    pub(crate) result: Result<(), AppendError>,
+    pub(crate) result: Result<T, E>,
 }
 
 impl Drafts {
@@ -68,7 +60,7 @@ impl Drafts {
 
     /// Assigns places to drafts in advance. A by-value store names blocks by their places.
     pub(crate) fn place_by(&self, placement: Placement) {
-        self.admission.lock().placement = Some(placement);
+        self.admission.lock().place_by(placement);
     }
 
     /// Advises how blocks that are put from now on will be read.
@@ -81,7 +73,12 @@ impl Drafts {
         *self.frame_bytes.lock() = bytes;
     }
 
-    pub(crate) fn framing(&self, kind: DraftKind) -> Framing {
+    /// Packs a full draft.
+    pub(crate) fn pack(&self, full: &FullDraft, level: CompressionLevel) -> PackedClump {
+        full.pack(level, |kind| self.framing(kind))
+    }
+
+    fn framing(&self, kind: DraftKind) -> Framing {
         let in_pieces = kind == DraftKind::RandomReads || self.read_in_pieces.load(Ordering::Relaxed);
         if in_pieces { Framing::Pieces(*self.frame_bytes.lock()) } else { Framing::Whole }
     }
@@ -92,62 +89,61 @@ impl Drafts {
     }
 
     pub(crate) fn contains(&self, name: &BlockName) -> bool {
-        self.admission.lock().pending.contains_key(name)
+        self.admission.lock().is_pending(name)
     }
 
     /// Returns the number of pages that have been added to the index. A look-up that began at an
     /// earlier count must be repeated.
     pub(crate) fn page_count(&self) -> u64 {
-        self.admission.lock().page_count
+        self.admission.lock().page_count()
     }
 
     /// Returns the number of clumps that this session has appended.
     pub(crate) fn clump_count(&self) -> u64 {
-        self.admission.lock().clump_count
+        self.admission.lock().clump_count()
     }
 
     /// Returns the number of blocks and bytes that this session has stored so far.
     pub(crate) fn growth(&self) -> (u64, u64) {
-        let admission = self.admission.lock();
-        (admission.new_block_count, admission.new_block_bytes)
+        self.admission.lock().growth()
     }
 
     /// Adds the blocks that are not `known`, until one is refused. `data` is the kind for blocks of
-    /// data. Returns `None` when a page was added to the index since `page_count` was read: that
-    /// has moved blocks from the drafts to the index, so the caller must look there again.
+    /// data. The result has for each block whether it was new. Returns `None` when a page was added
+    /// to the index since `page_count` was read: that has moved blocks from the drafts to the
+    /// index, so the caller must look there again.
     pub(crate) fn admit(
         &self,
         blocks: &[NamedBlock<'_>],
         known: &[bool],
         data: DraftKind,
         page_count: u64,
-    ) -> Result<Option<AdmittedBlocks>, AppendError> {
+    ) -> Result<Option<AdmittedBlocks<Vec<bool>, PutError>>, AppendError> {
         let mut admission = self.admission.lock();
         admission.check_not_failed()?;
-        if admission.page_count != page_count {
+        if admission.page_count() != page_count {
             return Ok(None);
         }
         let mut full = Vec::new();
-        let is_new = admission.add_new(blocks, known, data, &mut full);
-        Ok(Some(AdmittedBlocks { full, is_new }))
+        let result = admission.add_new(blocks, known, data, &mut full);
+        Ok(Some(AdmittedBlocks { full, result }))
     }
 
-    /// Names the blocks of a by-value store that are surely new, and adds them. Returns the drafts
-    /// that became full, and an error if places ran out. Returns `None` as in
-    /// [`admit`](Self::admit).
+    /// Names the blocks of a by-value store that are surely new, and adds them. The result is an
+    /// error if places ran out. Returns `None` as in [`admit`](Self::admit).
     pub(crate) fn place_new(
         &self,
         puts: &mut [BlockToPut<'_>],
         data: DraftKind,
         page_count: u64,
-    ) -> Result<Option<PlacedBlocks>, AppendError> {
+    ) -> Result<Option<AdmittedBlocks<(), AppendError>>, AppendError> {
         let mut admission = self.admission.lock();
         admission.check_not_failed()?;
-        if admission.page_count != page_count {
+        if admission.page_count() != page_count {
             return Ok(None);
         }
         let (full, result) = admission.place_new(puts, data);
-        Ok(Some(PlacedBlocks { full, result }))
+        Ok(Some(AdmittedBlocks { full, result }))
     }
 
     /// Returns blocks in clumps without a page that may be equal to this block, and were not
@@ -170,18 +166,13 @@ impl Drafts {
     /// Closes the open drafts, full or not. Also returns a number that is greater than that of
     /// every draft closed until now.
     pub(crate) fn close_all(&self) -> (Vec<FullDraft>, u64) {
-        let mut admission = self.admission.lock();
-        let closed = DraftKind::ALL.into_iter().filter_map(|kind| admission.close_draft(kind)).collect();
-        (closed, admission.next_draft_number)
+        self.admission.lock().close_all()
     }
 
     /// Waits until every draft below this number is a clump.
     pub(crate) fn wait_for_drafts_below(&self, number: u64) -> Result<(), AppendError> {
         let mut admission = self.admission.lock();
-        self.drained.wait_while(&mut admission, |admission| {
-            admission.failed.is_none()
-                && admission.in_flight.keys().next().is_some_and(|first| *first < number)
-        });
+        self.drained.wait_while(&mut admission, |admission| admission.has_drafts_below(number));
         admission.check_not_failed()
     }
 
@@ -189,10 +180,7 @@ impl Drafts {
     /// ends the earlier ones.
     pub(crate) fn wait_for_drafts_before(&self, arena: ArenaId) {
         let mut admission = self.admission.lock();
-        self.drained.wait_while(&mut admission, |admission| {
-            let is_before = |full: &FullDraft| full.home.is_some_and(|home| home.arena < arena);
-            admission.failed.is_none() && admission.in_flight.values().any(is_before)
-        });
+        self.drained.wait_while(&mut admission, |admission| admission.has_drafts_before(arena));
     }
 
     /// Records that a draft is a clump at this address. Waiting threads are woken later, by
@@ -203,18 +191,12 @@ impl Drafts {
 
     /// Records that a page names these blocks, and that the index has the page.
     pub(crate) fn note_page(&self, names: impl Iterator<Item = BlockName>) {
-        let mut admission = self.admission.lock();
-        for name in names {
-            admission.pending.remove(&name);
-        }
-        admission.page_count += 1;
+        self.admission.lock().note_page(names);
     }
 
     /// Records the end of the log, for drafts that get a place in advance.
     pub(crate) fn note_end(&self, home: (ArenaId, u64)) {
-        if let Some(placement) = &mut self.admission.lock().placement {
-            placement.note_end(home);
-        }
+        self.admission.lock().note_end(home);
     }
 
     /// Stops accepting blocks. Drafts that wait stay in memory, so that their blocks can still be
@@ -224,7 +206,7 @@ impl Drafts {
     }
 
     pub(crate) fn fail_with(&self, reason: impl FnOnce() -> WriteFailure) {
-        self.admission.lock().failed.get_or_insert_with(reason);
+        self.admission.lock().fail_with(reason);
         self.wake();
     }
 

@@ -1,33 +1,40 @@
 //! The state behind the drafts' lock: pending blocks, open drafts, and full drafts that are being
 //! packed.
 
+mod by_value;
+
+pub(crate) use by_value::BlockToPut;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use varve_block::{BlockName, BlockType, LogAddress, PutError};
-use varve_log::{AppendError, ClumpBytes, ClumpDraft, Digest, NamedBlock, WriteFailure};
+use varve_log::{
+    AppendError, ArenaId, ClumpBytes, ClumpDraft, CompressionLevel, Digest, Framing, NamedBlock, PackedClump,
+    WriteFailure,
+};
 
 use super::placement::{AssignedPlace, Placement};
 
 /// The blocks that were put and are not in the index yet.
 pub(super) struct Admission {
-    pub(super) pending: BTreeMap<BlockName, PendingRow>,
+    pending: BTreeMap<BlockName, PendingRow>,
     /// The open drafts, one for each [`DraftKind`].
-    pub(super) drafts: [OpenDraft; 3],
-    pub(super) next_draft_number: u64,
+    drafts: [OpenDraft; 3],
+    next_draft_number: u64,
     /// The full drafts that some thread is packing.
-    pub(super) in_flight: BTreeMap<u64, FullDraft>,
+    in_flight: BTreeMap<u64, FullDraft>,
     /// Assigns places to drafts, in a store that names blocks by their places.
-    pub(super) placement: Option<Placement>,
+    placement: Option<Placement>,
     /// The number of clumps that this session has appended.
-    pub(super) clump_count: u64,
+    clump_count: u64,
     /// The number of pages that have been added to the index.
-    pub(super) page_count: u64,
-    pub(super) new_block_count: u64,
-    pub(super) new_block_bytes: u64,
+    page_count: u64,
+    new_block_count: u64,
+    new_block_bytes: u64,
     /// The reason why no more blocks are accepted.
-    pub(super) failed: Option<WriteFailure>,
+    failed: Option<WriteFailure>,
 }
 
 /// Blocks of different kinds do not share a clump.
@@ -42,40 +49,62 @@ pub(crate) enum DraftKind {
 }
 
 impl DraftKind {
-    pub(super) const ALL: [Self; 3] = [Self::Data, Self::Structure, Self::RandomReads];
+    const ALL: [Self; 3] = [Self::Data, Self::Structure, Self::RandomReads];
 
     /// Returns the kind for a block. `data` is the kind for data.
-    pub(super) fn of(block_type: BlockType, data: Self) -> Self {
+    fn of(block_type: BlockType, data: Self) -> Self {
         if block_type == BlockType::DATA { data } else { Self::Structure }
     }
 }
 
 /// A draft that accepts blocks.
-pub(super) struct OpenDraft {
-    pub(super) number: u64,
+struct OpenDraft {
+    number: u64,
     /// The place of a draft that has a block, in a store that names blocks by their places.
-    pub(super) home: Option<AssignedPlace>,
-    pub(super) draft: ClumpDraft,
+    home: Option<AssignedPlace>,
+    draft: ClumpDraft,
 }
 
 /// A full draft. The thread that filled it packs it.
 #[derive(Clone)]
 pub(crate) struct FullDraft {
     number: u64,
-    pub(crate) kind: DraftKind,
-    pub(crate) home: Option<AssignedPlace>,
-    pub(crate) draft: Arc<ClumpDraft>,
+    kind: DraftKind,
+    home: Option<AssignedPlace>,
+    draft: Arc<ClumpDraft>,
+}
+
+impl FullDraft {
+    /// Packs the draft. `framing` is that for a kind of drafts.
+    pub(super) fn pack(
+        &self,
+        level: CompressionLevel,
+        framing: impl Fn(DraftKind) -> Framing,
+    ) -> PackedClump {
+        self.draft.pack(level, framing(self.kind))
+    }
+
+    /// Returns the names of its blocks, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = BlockName> {
+        self.draft.names()
+    }
+
+    /// Returns the arena in which the draft has a place, in a store that names blocks by their
+    /// places.
+    pub(crate) fn arena(&self) -> Option<ArenaId> {
+        self.home.map(|home| home.arena())
+    }
 }
 
 /// The place of a block that no page names yet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PendingRow {
-    pub(super) place: PendingPlace,
-    pub(super) digest: Option<Digest>,
+struct PendingRow {
+    place: PendingPlace,
+    digest: Option<Digest>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum PendingPlace {
+enum PendingPlace {
     Draft { number: u64, ordinal: usize },
     Clump(LogAddress),
 }
@@ -109,6 +138,51 @@ impl Admission {
         }
     }
 
+    /// Assigns places to drafts in advance.
+    pub(super) fn place_by(&mut self, placement: Placement) {
+        self.placement = Some(placement);
+    }
+
+    /// Records the end of the log, for drafts that get a place in advance.
+    pub(super) fn note_end(&mut self, home: (ArenaId, u64)) {
+        if let Some(placement) = &mut self.placement {
+            placement.note_end(home);
+        }
+    }
+
+    pub(super) fn is_pending(&self, name: &BlockName) -> bool {
+        self.pending.contains_key(name)
+    }
+
+    pub(super) fn page_count(&self) -> u64 {
+        self.page_count
+    }
+
+    pub(super) fn clump_count(&self) -> u64 {
+        self.clump_count
+    }
+
+    /// Returns the number of blocks and bytes that this session has stored.
+    pub(super) fn growth(&self) -> (u64, u64) {
+        (self.new_block_count, self.new_block_bytes)
+    }
+
+    /// Accepts no more blocks, for this reason unless there is an earlier one.
+    pub(super) fn fail_with(&mut self, reason: impl FnOnce() -> WriteFailure) {
+        self.failed.get_or_insert_with(reason);
+    }
+
+    /// Returns true as long as a draft below this number may still become a clump.
+    pub(super) fn has_drafts_below(&self, number: u64) -> bool {
+        self.failed.is_none() && self.in_flight.keys().next().is_some_and(|first| *first < number)
+    }
+
+    /// Returns true as long as a draft that belongs in an earlier arena may still become a clump.
+    pub(super) fn has_drafts_before(&self, arena: ArenaId) -> bool {
+        let is_before = |full: &FullDraft| full.arena().is_some_and(|home| home < arena);
+        self.failed.is_none() && self.in_flight.values().any(is_before)
+    }
+
     pub(super) fn check_not_failed(&self) -> Result<(), AppendError> {
         match &self.failed {
             Some(reason) => Err(AppendError::Failed { reason: reason.clone() }),
@@ -125,7 +199,7 @@ impl Admission {
         })
     }
 
-    pub(super) fn block_of_draft(&self, number: u64, ordinal: usize) -> Option<&[u8]> {
+    fn block_of_draft(&self, number: u64, ordinal: usize) -> Option<&[u8]> {
         let closed = self.in_flight.get(&number).map(|full| &*full.draft);
         let open = self.drafts.iter().find(|open| open.number == number).map(|open| &open.draft);
         closed.or(open)?.block(ordinal)
@@ -164,11 +238,11 @@ impl Admission {
     }
 
     /// The draft of this kind that accepts blocks.
-    pub(super) fn open(&mut self, kind: DraftKind) -> &mut OpenDraft {
+    fn open(&mut self, kind: DraftKind) -> &mut OpenDraft {
         &mut self.drafts[kind as usize]
     }
 
-    pub(super) fn close_draft(&mut self, kind: DraftKind) -> Option<FullDraft> {
+    fn close_draft(&mut self, kind: DraftKind) -> Option<FullDraft> {
         let next_number = self.next_draft_number;
         let open = self.open(kind);
         if open.draft.is_empty() {
@@ -180,6 +254,21 @@ impl Admission {
         self.next_draft_number += 1;
         self.in_flight.insert(number, full.clone());
         Some(full)
+    }
+
+    /// Closes the open drafts, full or not. Also returns a number that is greater than that of
+    /// every draft closed until now.
+    pub(super) fn close_all(&mut self) -> (Vec<FullDraft>, u64) {
+        let closed = DraftKind::ALL.into_iter().filter_map(|kind| self.close_draft(kind)).collect();
+        (closed, self.next_draft_number)
+    }
+
+    /// Records that a page names these blocks, and that the index has the page.
+    pub(super) fn note_page(&mut self, names: impl Iterator<Item = BlockName>) {
+        for name in names {
+            self.pending.remove(&name);
+        }
+        self.page_count += 1;
     }
 
     pub(super) fn note_clump(&mut self, full: &FullDraft, address: LogAddress) {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use varve_block::{ClumpName, SESSION_MARK_BYTES};
+use varve_block::{ClumpName, PlacedName, SESSION_MARK_BYTES, Score};
 use varve_log::{ArenaId, ArenaMap};
 
 /// The room for records other than clumps and their pages: marks, and pages that only carry a
@@ -31,8 +31,19 @@ const FRAMES_SHARE: u64 = 96;
 /// The name that a draft's clump will have, and the arena that it belongs in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AssignedPlace {
-    pub(crate) arena: ArenaId,
-    pub(crate) clump: ClumpName,
+    arena: ArenaId,
+    clump: ClumpName,
+}
+
+impl AssignedPlace {
+    pub(crate) fn arena(&self) -> ArenaId {
+        self.arena
+    }
+
+    /// Returns the score of the block with this number in the clump.
+    pub(crate) fn score(&self, fingerprint: [u8; 8], slot: u16) -> Score {
+        PlacedName { fingerprint, slot, clump: self.clump }.score()
+    }
 }
 
 /// Assigns places to drafts.

@@ -9,20 +9,20 @@ impl Intake {
     /// Packs a draft and appends it.
     pub(super) fn append_draft(&self, full: &FullDraft) -> Result<(), AppendError> {
         let _others_hear = self.drafts.fail_on_panic();
-        let packed = full.draft.pack(self.vault.config().compression_level, self.drafts.framing(full.kind));
-        if let Some(home) = full.home {
-            self.drafts.wait_for_drafts_before(home.arena);
+        let packed = self.drafts.pack(full, self.vault.config().compression_level);
+        if let Some(arena) = full.arena() {
+            self.drafts.wait_for_drafts_before(arena);
         }
         let mut appender = self.appender.lock();
-        let appended = match full.home {
+        let appended = match full.arena() {
             None => appender.append(packed),
-            Some(home) => appender.append_in(home.arena, packed),
+            Some(arena) => appender.append_in(arena, packed),
         };
         self.drafts.note_end(appender.home());
         match appended {
             Ok((address, pages)) => {
                 // First the arena, because other threads rely on a block as soon as it has a place.
-                self.note_stored_data(full.draft.names(), address);
+                self.note_stored_data(full.names(), address);
                 self.drafts.note_clump(full, address);
                 self.take_in_pages(&pages, &mut appender)?;
                 drop(appender);

@@ -74,7 +74,7 @@ impl Intake {
                 base: None,
             })
             .collect();
-        let AdmittedBlocks { full, is_new } = self.admit(&named, replaced, data)?;
+        let AdmittedBlocks { full, result: is_new } = self.admit(&named, replaced, data)?;
         // Drafts that became full before a block was refused are appended too, since a `sync` waits
         // for every draft that was closed.
         for full in full {
@@ -91,7 +91,7 @@ impl Intake {
         blocks: &[NamedBlock<'_>],
         replaced: &[Option<Score>],
         data: DraftKind,
-    ) -> Result<AdmittedBlocks, PutError> {
+    ) -> Result<AdmittedBlocks<Vec<bool>, PutError>, PutError> {
         let mut places = vec![None; blocks.len()];
         let mut bases = None;
         loop {

@@ -12,21 +12,20 @@ use varve_log::{AppendError, PageBlock};
 
 use super::Intake;
 use super::put::failed;
-use crate::drafts::{BlockToPut, CANDIDATES_MAX, DraftKind};
+use crate::drafts::{BlockToPut, DraftKind};
 use crate::reader::LossNotes;
 
 impl Intake {
     pub(crate) fn put_by_value(&self, blocks: &[Block<'_>], data: DraftKind) -> Result<Vec<Score>, PutError> {
         let mut puts: Vec<_> = blocks
             .iter()
-            .map(|block| BlockToPut {
-                block: *block,
-                fingerprint: self.vault.namer().value_fingerprint(block.bytes),
-                score: block.bytes.is_empty().then(|| self.vault.namer().empty_score()),
-                others: BTreeSet::new(),
+            .map(|block| {
+                let fingerprint = self.vault.namer().value_fingerprint(block.bytes);
+                let empty = block.bytes.is_empty().then(|| self.vault.namer().empty_score());
+                BlockToPut::new(*block, fingerprint, empty)
             })
             .collect();
-        while puts.iter().any(|put| put.score.is_none()) {
+        while puts.iter().any(|put| put.score().is_none()) {
             let seen = self.drafts.page_count();
             self.look_for_equals(&mut puts)?;
             // A page that was written meanwhile has moved blocks from the drafts to the index, so
@@ -39,7 +38,7 @@ impl Intake {
             }
             placed.result.map_err(failed)?;
         }
-        Ok(puts.into_iter().filter_map(|put| put.score).collect())
+        Ok(puts.iter().filter_map(BlockToPut::score).collect())
     }
 
     /// Compares blocks with the stored ones that have their fingerprints, until each has met its
@@ -47,7 +46,7 @@ impl Intake {
     fn look_for_equals(&self, puts: &mut [BlockToPut<'_>]) -> Result<(), PutError> {
         loop {
             let mut candidates: BTreeMap<BlockName, Vec<usize>> = BTreeMap::new();
-            for (number, put) in puts.iter().enumerate().filter(|(_, put)| put.score.is_none()) {
+            for (number, put) in puts.iter().enumerate().filter(|(_, put)| put.score().is_none()) {
                 for name in self.candidates(put)? {
                     candidates.entry(name).or_default().push(number);
                 }
@@ -80,12 +79,7 @@ impl Intake {
                 }
             };
             for number in numbers {
-                let put = &mut puts[number];
-                if found.as_ref().is_some_and(|bytes| put.block.bytes == &bytes[..]) {
-                    put.score.get_or_insert(name.score);
-                } else {
-                    put.others.insert(name);
-                }
+                puts[number].compare(name, found.as_deref());
             }
         }
         Ok(())
@@ -95,22 +89,22 @@ impl Intake {
     /// compared with it yet. Stops at the candidates that are found first, since one of them is
     /// nearly always the block's equal.
     fn candidates(&self, put: &BlockToPut<'_>) -> Result<BTreeSet<BlockName>, PutError> {
-        let left = CANDIDATES_MAX.saturating_sub(put.others.len());
+        let left = put.comparisons_left();
         if left == 0 {
             return Ok(BTreeSet::new());
         }
-        let is_new = |name: &BlockName| !put.others.contains(name);
+        let is_new = |name: &BlockName| !put.differs_from(name);
         let mut found = self.drafts.clumped_like(put);
         if !found.is_empty() {
             return Ok(found.into_iter().take(left).collect());
         }
         let probe = put.probe();
         let mut take = |address| {
-            let size = put.block.bytes.len();
+            let size = put.byte_count();
             let is_like = |block: &PageBlock| {
                 block.size as usize == size && self.vault.namer().may_be(&block.name, &probe)
             };
-            match self.vault.directory().blocks_like(address, &put.fingerprint) {
+            match self.vault.directory().blocks_like(address, put.fingerprint()) {
                 Ok(blocks) => {
                     let names = blocks.into_iter().filter(is_like).map(|block| block.name);
                     found.extend(names.filter(|name| is_new(name) && !self.reader.lost().contains(name)));

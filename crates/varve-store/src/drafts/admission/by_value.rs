@@ -8,24 +8,61 @@ use varve_block::{
 };
 use varve_log::{AppendError, NamedBlock};
 
-use super::admission::{Admission, DraftKind, FullDraft, PendingPlace, PendingRow};
-use super::placement::blocks_max;
+use super::{Admission, DraftKind, FullDraft, PendingPlace, PendingRow};
+use crate::drafts::placement::blocks_max;
 
 /// A block is compared with at most this many others. To choose blocks with equal fingerprints, an
 /// attacker needs the store's key. All that happens then is that such blocks are stored twice.
-pub(crate) const CANDIDATES_MAX: usize = 16;
+const CANDIDATES_MAX: usize = 16;
 
 /// A block that is being put.
 pub(crate) struct BlockToPut<'a> {
-    pub(crate) block: Block<'a>,
-    pub(crate) fingerprint: [u8; 8],
+    block: Block<'a>,
+    fingerprint: [u8; 8],
     /// The block's name, once it is known.
-    pub(crate) score: Option<Score>,
+    score: Option<Score>,
     /// Blocks with the same fingerprint that differ from this one, or that cannot be read.
-    pub(crate) others: BTreeSet<BlockName>,
+    others: BTreeSet<BlockName>,
 }
 
-impl BlockToPut<'_> {
+impl<'a> BlockToPut<'a> {
+    /// Begins a put. `score` is the name of a block that is not stored at all.
+    pub(crate) fn new(block: Block<'a>, fingerprint: [u8; 8], score: Option<Score>) -> Self {
+        Self { block, fingerprint, score, others: BTreeSet::new() }
+    }
+
+    pub(crate) fn score(&self) -> Option<Score> {
+        self.score
+    }
+
+    pub(crate) fn fingerprint(&self) -> &[u8; 8] {
+        &self.fingerprint
+    }
+
+    pub(crate) fn byte_count(&self) -> usize {
+        self.block.bytes.len()
+    }
+
+    /// Returns the number of blocks that it may still be compared with.
+    pub(crate) fn comparisons_left(&self) -> usize {
+        CANDIDATES_MAX.saturating_sub(self.others.len())
+    }
+
+    /// Returns true if it was compared with a block and differs, or could not be compared.
+    pub(crate) fn differs_from(&self, name: &BlockName) -> bool {
+        self.others.contains(name)
+    }
+
+    /// Compares it with a stored block, and gives it the name of its equal. `stored` is `None` if
+    /// that block cannot be read.
+    pub(crate) fn compare(&mut self, name: BlockName, stored: Option<&[u8]>) {
+        if stored == Some(self.block.bytes) {
+            self.score.get_or_insert(name.score);
+        } else {
+            self.others.insert(name);
+        }
+    }
+
     /// Returns a name with the block's fingerprint that no stored block has.
     pub(crate) fn probe(&self) -> BlockName {
         let clump = ClumpName::from_bytes([0; CLUMP_NAME_BYTES]);
@@ -48,9 +85,9 @@ impl BlockToPut<'_> {
 impl Admission {
     /// Returns blocks in clumps without a page that may be equal to this block, and were not
     /// compared with it yet.
-    pub(super) fn clumped_like(&self, put: &BlockToPut<'_>) -> BTreeSet<BlockName> {
+    pub(in crate::drafts) fn clumped_like(&self, put: &BlockToPut<'_>) -> BTreeSet<BlockName> {
         let in_clump = |(name, place)| matches!(place, PendingPlace::Clump(_)).then_some(name);
-        let is_new = |name: &BlockName| !put.others.contains(name);
+        let is_new = |name: &BlockName| !put.differs_from(name);
         self.pending_like(put).filter_map(in_clump).filter(is_new).collect()
     }
 
@@ -68,7 +105,7 @@ impl Admission {
     /// Names the blocks that are surely new. Compares each with the blocks in drafts. A block that
     /// may be equal to one in a clump without a page is left for the next round. Returns the drafts
     /// that became full, and an error if places ran out.
-    pub(super) fn place_new(
+    pub(in crate::drafts) fn place_new(
         &mut self,
         puts: &mut [BlockToPut<'_>],
         data: DraftKind,
@@ -83,11 +120,11 @@ impl Admission {
                             equal.get_or_insert(name.score);
                         }
                     }
-                    PendingPlace::Clump(_) => must_be_read |= !put.others.contains(&name),
+                    PendingPlace::Clump(_) => must_be_read |= !put.differs_from(&name),
                 }
             }
             // After this many comparisons another one is not worth its cost.
-            must_be_read &= put.others.len() < CANDIDATES_MAX;
+            must_be_read &= put.comparisons_left() > 0;
             put.score = match equal {
                 Some(score) => Some(score),
                 None if must_be_read => None,
@@ -113,7 +150,7 @@ impl Admission {
         }
         let open = self.open(kind);
         let slot = u16::try_from(open.draft.names().len()).ok()?;
-        let score = PlacedName { fingerprint: put.fingerprint, slot, clump: open.home?.clump }.score();
+        let score = open.home?.score(put.fingerprint, slot);
         let name = BlockName { score, block_type: put.block.block_type };
         let place = PendingPlace::Draft {
             number: open.number,
@@ -151,7 +188,7 @@ impl Admission {
 
     /// Puts the first of these blocks, all of one clump, into a draft of their own under the names
     /// that they have, and returns the number of blocks that fit.
-    pub(super) fn place_again(
+    pub(in crate::drafts) fn place_again(
         &mut self,
         blocks: &[&(BlockName, &[u8])],
         full: &mut Vec<FullDraft>,
