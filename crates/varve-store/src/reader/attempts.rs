@@ -28,7 +28,6 @@
 //! for only among the places that the whole index has proposed. Cached frames are dropped only when
 //! the index cannot be the cause any more.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,7 +35,7 @@ use varve_block::{BlockName, GetError, LogAddress};
 use varve_log::ArenaState;
 
 use super::Reader;
-use super::search::{AcceptedForms, BlockSearch, LossNotes, RequestedBlock};
+use super::search::{AcceptedForms, BlockSearch, ExpectedBlocks, KnownInMemory, LossNotes};
 use crate::drafts::PendingBlock;
 use crate::role::Permission;
 
@@ -61,8 +60,7 @@ impl Reader {
             let refuse = |name: &BlockName| Err(GetError::Failed { name: *name, source: refused.into() });
             return names.iter().map(refuse).collect();
         }
-        let search = self.search(names, AcceptedForms::All, notes);
-        search.requested.into_iter().map(RequestedBlock::into_result).collect()
+        self.search(names, AcceptedForms::All, notes).into_results().collect()
     }
 
     /// Searches for the blocks of these names.
@@ -82,30 +80,15 @@ impl Reader {
                 break;
             }
         }
-        self.clear_outdated(&mut search);
+        // Where no directory page names the block, the index is out of date, because the arena was
+        // replaced.
+        search.forget_outdated_damage(|address, name| {
+            matches!(self.vault.directory().find(address, name), Ok(None)) && self.may_be_outdated(address)
+        });
         if notes == LossNotes::Final {
-            for requested in search.requested.iter().filter(|requested| requested.is_lost()) {
-                self.lost.add(requested.name);
-            }
+            search.lost().for_each(|name| self.lost.add(name));
         }
         search
-    }
-
-    /// Forgets damage at places where no directory page names the block: the index is out of date
-    /// there, because the arena was replaced. No page names a block that waits for its page, and
-    /// damage may have taken the page.
-    fn clear_outdated(&self, search: &mut BlockSearch) {
-        let BlockSearch { requested, read, .. } = search;
-        for (number, requested) in requested.iter_mut().enumerate().filter(|(_, one)| one.is_lost()) {
-            let mut places = read.iter().filter(|(_, numbers)| numbers.contains(&number));
-            let is_named = places.any(|(address, _)| {
-                !matches!(self.vault.directory().find(*address, &requested.name), Ok(None))
-                    || !self.may_be_outdated(*address)
-            });
-            if !is_named && !requested.waits_for_page {
-                requested.damage = None;
-            }
-        }
     }
 
     /// Returns true if the arena at a place is whole, or ends before it: so nothing but an index
@@ -127,38 +110,25 @@ impl Reader {
         attempt: SearchAttempt,
         changed_before: u64,
         search: &mut BlockSearch,
-    ) -> BTreeMap<LogAddress, Vec<usize>> {
+    ) -> ExpectedBlocks {
+        let further = |name: &BlockName| self.finder.look_further(name);
         match attempt {
-            SearchAttempt::Proposed => {
-                let mut places: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
-                for (number, requested) in search.requested.iter_mut().enumerate() {
-                    for address in self.proposed(requested) {
-                        places.entry(address).or_default().push(number);
-                    }
-                }
-                places
-            }
-            SearchAttempt::Further => self.further(search),
+            SearchAttempt::Proposed => search.ask_memory(|name| self.known_in_memory(name)),
+            SearchAttempt::Further => search.further(further),
             SearchAttempt::ChangedArena => {
                 let missed = search.missed_places().map(|address| self.vault.map().locate(address).0);
                 let arenas = missed.chain(search.missed_homes()).collect();
                 let changed = self.finder.take_in_changed(&arenas, changed_before);
                 if changed.is_empty() {
-                    return BTreeMap::new();
+                    return ExpectedBlocks::new();
                 }
                 changed.iter().for_each(|arena| self.frames.forget(self.vault.map(), *arena));
                 search.forget_places(|address| changed.contains(&self.vault.map().locate(address).0));
-                search.requested.iter_mut().for_each(|requested| requested.may_be_further = true);
-                let mut places = self.further(search);
+                let mut places = search.further(further);
                 // A name that is a place leads to the new directory of that arena.
-                for (number, requested) in search.requested.iter().enumerate() {
-                    if requested.found.is_none() {
-                        let by_name = self.vault.directory().places_of(&requested.name.score);
-                        for address in by_name.unwrap_or_default() {
-                            places.entry(address).or_default().push(number);
-                        }
-                    }
-                }
+                search.add_places(&mut places, |name| {
+                    self.vault.directory().places_of(&name.score).unwrap_or_default()
+                });
                 places
             }
             // No error and no code shows this failure, because the bytes were good once. So they
@@ -171,54 +141,29 @@ impl Reader {
         }
     }
 
-    /// Returns the places where a block may be according to memory. A block that waits in a draft
-    /// is taken from there at once, and has no places.
-    fn proposed(&self, requested: &mut RequestedBlock) -> Vec<LogAddress> {
-        if self.vault.namer().is_everywhere(&requested.name.score) {
-            requested.found = Some(Bytes::new());
-            return Vec::new();
+    /// Asks memory for a block: the drafts, its by-value name, and the part of the index that is in
+    /// memory.
+    fn known_in_memory(&self, name: &BlockName) -> KnownInMemory {
+        if self.vault.namer().is_everywhere(&name.score) {
+            return KnownInMemory::Here(Some(Bytes::new()));
         }
-        match self.drafts.waiting(&requested.name) {
-            Some(PendingBlock::At(address)) => {
-                requested.waits_for_page = true;
-                return vec![address];
-            }
-            Some(PendingBlock::Here(bytes)) => {
-                requested.found = bytes;
-                return Vec::new();
-            }
+        match self.drafts.waiting(name) {
+            Some(PendingBlock::At(address)) => return KnownInMemory::WaitsForPage(address),
+            Some(PendingBlock::Here(bytes)) => return KnownInMemory::Here(bytes),
             None => {}
         }
-        match self.vault.directory().places_of(&requested.name.score) {
+        let damage = match self.vault.directory().places_of(&name.score) {
             Ok(places) if !places.is_empty() => {
-                requested.may_be_further = true;
-                return places;
+                return KnownInMemory::MayBeAt { places, may_be_further: true, damage: None };
             }
-            Ok(_) => {}
-            Err(error) => requested.damage = Some(Arc::new(error)),
-        }
-        let (near, is_all) = self.finder.look_near(&requested.name);
+            Ok(_) => None,
+            Err(error) => Some(Arc::new(error)),
+        };
+        let (near, is_all) = self.finder.look_near(name);
         if near.is_empty() && !is_all {
-            return self.finder.look_further(&requested.name);
+            let places = self.finder.look_further(name);
+            return KnownInMemory::MayBeAt { places, may_be_further: false, damage };
         }
-        requested.may_be_further = !is_all;
-        near
-    }
-
-    /// Returns the places that the whole index proposes for blocks that were not found, except
-    /// places that were read already.
-    fn further(&self, search: &mut BlockSearch) -> BTreeMap<LogAddress, Vec<usize>> {
-        let mut further: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
-        for (number, requested) in search.requested.iter_mut().enumerate() {
-            if requested.found.is_none() && requested.may_be_further {
-                requested.may_be_further = false;
-                for address in self.finder.look_further(&requested.name) {
-                    if !search.read.get(&address).is_some_and(|numbers| numbers.contains(&number)) {
-                        further.entry(address).or_default().push(number);
-                    }
-                }
-            }
-        }
-        further
+        KnownInMemory::MayBeAt { places: near, may_be_further: !is_all, damage }
     }
 }

@@ -4,13 +4,12 @@
 //! The map of a clump shows which of its frames can hold a block, so no other frame is read.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use varve_block::{BlockName, BlockType, LogAddress};
-use varve_log::{ArenaMap, ArenaWindow, ClumpMap, FramePlace, GRANULE_BYTES, ReadLogError};
+use varve_log::{ArenaMap, ArenaWindow, ClumpMap, FramePlace, GRANULE_BYTES};
 
 use super::Reader;
-use super::search::{AcceptedForms, BlockSearch, RequestedBlock};
+use super::search::{BlockSearch, ExpectedBlocks};
 use super::whole_blocks::WholeBlocks;
 use crate::role::Permission;
 
@@ -44,7 +43,7 @@ impl Reader {
     }
 
     /// Reads blocks at these places. Each place has the numbers of the blocks that may be there.
-    pub(super) fn read_places(&self, places: &BTreeMap<LogAddress, Vec<usize>>, search: &mut BlockSearch) {
+    pub(super) fn read_places(&self, places: &ExpectedBlocks, search: &mut BlockSearch) {
         for run in runs(self.vault.map(), places) {
             self.read_run(&run, places, search);
         }
@@ -53,22 +52,11 @@ impl Reader {
     /// Reads neighbouring clumps of one arena. If something seems damaged, reads it a second time,
     /// with nothing from the caches: the arena may have been replaced since they were filled, or a
     /// read may have returned an earlier state of the disk.
-    fn read_run(
-        &self,
-        run: &[LogAddress],
-        places: &BTreeMap<LogAddress, Vec<usize>>,
-        search: &mut BlockSearch,
-    ) {
+    fn read_run(&self, run: &[LogAddress], places: &ExpectedBlocks, search: &mut BlockSearch) {
         self.read_run_once(run, places, search);
-        // A bad sector was read twice already, and shows no change.
-        let is_unreadable =
-            |requested: &RequestedBlock| requested.damage.as_ref().is_some_and(|error| error.is_unreadable());
-        let is_failed = |number: &usize| {
-            let requested = &search.requested[*number];
-            requested.is_lost() && !is_unreadable(requested)
-        };
-        let failed: Vec<_> =
-            run.iter().copied().filter(|address| places[address].iter().any(is_failed)).collect();
+        let has_failed =
+            |address: &LogAddress| places[address].iter().any(|number| search.is_worth_another_read(*number));
+        let failed: Vec<_> = run.iter().copied().filter(has_failed).collect();
         let Some(first) = failed.first() else { return };
         self.vault.directory().has_other_header(self.vault.map().locate(*first).0);
         failed.iter().for_each(|address| self.frames.remove(*address));
@@ -76,35 +64,27 @@ impl Reader {
     }
 
     /// Reads neighbouring clumps of one arena through one window.
-    fn read_run_once(
-        &self,
-        run: &[LogAddress],
-        places: &BTreeMap<LogAddress, Vec<usize>>,
-        search: &mut BlockSearch,
-    ) {
+    fn read_run_once(&self, run: &[LogAddress], places: &ExpectedBlocks, search: &mut BlockSearch) {
         let map = self.vault.map();
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
         let arena = match self.vault.directory().arena(map.locate(*first).0) {
             Ok(arena) => arena,
             Err(error) => {
                 let numbers = run.iter().flat_map(|address| &places[address]);
-                return note_damage(&mut search.requested, numbers, error);
+                return search.note_damage(numbers, error);
             }
         };
-        let bases = WholeBlocks(self, search.notes);
+        let bases = WholeBlocks(self, search.notes());
         let window = self.vault.log().window(&arena, 0);
-        let mut window = match search.accepted {
-            AcceptedForms::All => window.with_bases(&bases),
-            AcceptedForms::Whole => window,
-        };
+        let mut window = if search.accepts_deltas() { window.with_bases(&bases) } else { window };
         for address in run {
             let mut numbers = places[address].clone();
-            numbers.retain(|number| search.requested[*number].found.is_none());
+            numbers.retain(|number| !search.is_found(*number));
             if numbers.is_empty() {
                 continue;
             }
             let to_last = (last.granule() - address.granule()) * GRANULE_BYTES;
-            let is_leaf = |number: usize| search.requested[number].name.block_type == BlockType::DATA;
+            let is_leaf = |number: usize| search.name(number).block_type == BlockType::DATA;
             let is_one_leaf = to_last == 0 && matches!(numbers[..], [number] if is_leaf(number));
             let guess = if is_one_leaf { MAP_GUESS_BYTES } else { GUESS_BYTES };
             let read = self.frames.map(*address, || {
@@ -113,7 +93,7 @@ impl Reader {
             });
             match read {
                 Ok(clump) => self.read_frames(&mut window, *address, &clump, &numbers, search),
-                Err(error) => note_damage(&mut search.requested, numbers.iter(), error),
+                Err(error) => search.note_damage(numbers.iter(), error),
             }
         }
     }
@@ -127,15 +107,15 @@ impl Reader {
         numbers: &[usize],
         search: &mut BlockSearch,
     ) {
-        let BlockSearch { requested, accepted, .. } = search;
-        let is_accepted = |frame| *accepted == AcceptedForms::All || !clump.is_delta(frame);
+        let accepts_deltas = search.accepts_deltas();
+        let is_accepted = |frame| accepts_deltas || !clump.is_delta(frame);
         let namer = self.vault.namer();
         let mut frames: BTreeMap<usize, Vec<(usize, FramePlace)>> = BTreeMap::new();
         for number in numbers {
-            let places = clump.places_of(&requested[*number].name.score);
+            let places = clump.places_of(&search.name(*number).score);
             for place in places.into_iter().filter(|place| is_accepted(place.frame)) {
                 match self.frames.known(address, clump, place.frame) {
-                    Some(known) => requested[*number].take_from(&known, place, namer),
+                    Some(known) => search.take_from(*number, &known, place, namer),
                     None => frames.entry(place.frame).or_default().push((*number, place)),
                 }
             }
@@ -143,7 +123,7 @@ impl Reader {
         let mut read_to = 0;
         let spans: Vec<_> = frames.keys().map(|frame| clump.place(*frame)).collect();
         for (at, (frame, wants)) in frames.iter().enumerate() {
-            if wants.iter().all(|(number, _)| requested[*number].found.is_some()) {
+            if wants.iter().all(|(number, _)| search.is_found(*number)) {
                 continue;
             }
             if at >= read_to {
@@ -155,27 +135,16 @@ impl Reader {
             match self.frames.frame(address, clump, *frame, || window.frame(clump, *frame)) {
                 Ok(opened) => {
                     for (number, place) in wants {
-                        requested[*number].take_from(&opened, *place, namer);
+                        search.take_from(*number, &opened, *place, namer);
                     }
                 }
                 Err(error) => {
                     // The clump's map may have been read from an earlier state of the disk.
                     self.frames.remove(address);
-                    note_damage(requested, wants.iter().map(|(number, _)| number), error);
+                    search.note_damage(wants.iter().map(|(number, _)| number), error);
                 }
             }
         }
-    }
-}
-
-fn note_damage<'a>(
-    requested: &mut [RequestedBlock],
-    numbers: impl Iterator<Item = &'a usize>,
-    error: ReadLogError,
-) {
-    let error = Arc::new(error);
-    for number in numbers {
-        requested[*number].damage = Some(Arc::clone(&error));
     }
 }
 

@@ -5,7 +5,7 @@ use varve_block::{BlockName, BlockType, GetError, Score};
 use varve_log::{BaseError, DeltaBases};
 
 use super::Reader;
-use super::search::{AcceptedForms, LossNotes, RequestedBlock};
+use super::search::{AcceptedForms, LossNotes};
 
 /// The data leaves that a reader finds stored whole.
 pub(crate) struct WholeBlocks<'a>(pub(crate) &'a Reader, pub(crate) LossNotes);
@@ -13,9 +13,8 @@ pub(crate) struct WholeBlocks<'a>(pub(crate) &'a Reader, pub(crate) LossNotes);
 impl DeltaBases for WholeBlocks<'_> {
     fn base(&self, score: &Score) -> Result<Bytes, BaseError> {
         let name = BlockName { score: *score, block_type: BlockType::DATA };
-        let found = self.0.search(&[name], AcceptedForms::Whole, self.1).requested.pop();
-        let found = found.map_or(Err(GetError::NotFound { name }), RequestedBlock::into_result);
-        found.map_err(|error| match error {
+        let found = self.0.search(&[name], AcceptedForms::Whole, self.1).into_results().next();
+        found.unwrap_or(Err(GetError::NotFound { name })).map_err(|error| match error {
             GetError::Failed { .. } => BaseError::Failed(error.into()),
             lost => BaseError::Lost(lost.into()),
         })
@@ -28,17 +27,15 @@ impl Reader {
     /// page names it yet.
     pub(crate) fn bases_like(&self, leaves: &[Score]) -> Vec<Option<(Score, Bytes)>> {
         let names: Vec<_> = leaves.iter().map(|score| leaf(*score)).collect();
-        let found = self.search(&names, AcceptedForms::All, LossNotes::Final).requested;
-        let base = |requested: RequestedBlock| {
-            let bytes = requested
-                .found
-                .filter(|_| !requested.waits_for_page && !self.drafts.contains(&requested.name))?;
-            match requested.base {
-                None => Some((requested.name.score, bytes)),
+        let found = self.search(&names, AcceptedForms::All, LossNotes::Final).into_named_blocks();
+        let base = |(name, block): (&BlockName, Option<(Bytes, Option<Score>)>)| {
+            let (bytes, base) = block.filter(|_| !self.drafts.contains(name))?;
+            match base {
+                None => Some((name.score, bytes)),
                 Some(base) => Some((base, WholeBlocks(self, LossNotes::Final).base(&base).ok()?)),
             }
         };
-        found.into_iter().map(base).collect()
+        names.iter().zip(found).map(base).collect()
     }
 }
 
