@@ -36,7 +36,7 @@ use varve_block::{ClumpName, LogAddress};
 use varve_index::{DiskIndex, DiskIndexStats, IndexStats, ScoreIndex};
 use varve_log::{ArenaId, Seals};
 
-use crate::saved_index::Coverage;
+use crate::saved_index::{Coverage, RootsInSight};
 use crate::vault::Vault;
 use candidate_counts::CandidateCounters;
 use catalogs::Catalogs;
@@ -74,6 +74,7 @@ pub(crate) struct Finder {
 impl Finder {
     /// Makes a finder from a saved index that covers `coverage`.
     pub(crate) fn new(vault: Arc<Vault>, index: ScoreIndex, has_no_index: bool, coverage: &Coverage) -> Self {
+        let RootsInSight { catalogs, notes } = coverage.in_sight();
         Self {
             vault,
             index,
@@ -84,9 +85,9 @@ impl Finder {
             candidate_counters: CandidateCounters::default(),
             is_trouble_reported: AtomicBool::new(false),
             moved: Mutex::default(),
-            catalogs: Catalogs::new(coverage.catalogs.clone()),
-            notes: LogNotes::new(coverage.notes.clone()),
-            believed: Mutex::new(coverage.sealed.clone()),
+            catalogs: Catalogs::new(catalogs),
+            notes: LogNotes::new(notes),
+            believed: Mutex::new(coverage.seals().clone()),
             taken: Mutex::default(),
             changed: Mutex::default(),
         }

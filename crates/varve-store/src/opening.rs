@@ -32,7 +32,7 @@ use std::sync::Arc;
 use varve_log::{Appender, ArenaId, Granule, OpenedArena, ReadLogError};
 
 use crate::finder::Finder;
-use crate::saved_index::{Coverage, CoveredPart};
+use crate::saved_index::{Coverage, CoveredParts};
 use crate::tail::{FollowedLog, GrowingArena, UnreadPlaces};
 use crate::vault::{OpenStoreError, Vault};
 use sealed_arenas::UnsealedArenas;
@@ -84,7 +84,7 @@ impl<'a> Opening<'a> {
     /// the log's end.
     pub(crate) fn catch_up(
         mut self,
-        mut coverage: Coverage,
+        coverage: Coverage,
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<OpenedLog, OpenStoreError> {
         let log = self.vault.log();
@@ -92,17 +92,18 @@ impl<'a> Opening<'a> {
             log.remove_never_begun()?;
         }
         let ids = log.arenas()?;
-        let mut to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains(*id)).collect();
+        let (mut seals, covered) = coverage.into_seals_and_parts();
+        let mut to_read: Vec<_> = ids.iter().copied().filter(|id| !seals.contains(*id)).collect();
         if self.finder.has_no_index() {
             to_read.reverse();
         }
-        let left = self.read_sealed(&to_read, &coverage.part, &mut coverage.sealed, progress)?;
+        let left = self.read_sealed(&to_read, &covered, &mut seals, progress)?;
         let (followed, appender) = if self.is_writer {
-            (FollowedLog::default(), Some(self.take_log_end(&ids, left, coverage)?))
+            (FollowedLog::default(), Some(self.take_log_end(&ids, left, seals, &covered)?))
         } else {
             let UnsealedArenas { unsealed, .. } = left;
-            let growing = self.read_unsealed(unsealed, &coverage.part)?;
-            (FollowedLog::new(&coverage.sealed, growing), None)
+            let growing = self.read_unsealed(unsealed, &covered)?;
+            (FollowedLog::new(&seals, growing), None)
         };
         Ok(OpenedLog { unread: self.unread, followed, appender })
     }
@@ -112,7 +113,7 @@ impl<'a> Opening<'a> {
     fn read_unsealed(
         &mut self,
         unsealed: Vec<Arc<OpenedArena>>,
-        covered: &BTreeMap<ArenaId, CoveredPart>,
+        covered: &CoveredParts,
     ) -> Result<BTreeMap<ArenaId, GrowingArena>, OpenStoreError> {
         let mut growing = BTreeMap::new();
         for arena in unsealed {
@@ -138,9 +139,9 @@ impl<'a> Opening<'a> {
             if found.gap.is_some() || found.hidden.is_some() {
                 self.note_damaged(id);
             }
-            self.finder.take_in(&arena, &found, covered.get(&id).map(|part| part.end))?;
+            self.finder.take_in(&arena, &found, covered.end_in(id))?;
             let taken = found.pages.last().map_or(Granule::default(), |(row, _)| row.after());
-            growing.insert(id, GrowingArena { file_bytes, taken });
+            growing.insert(id, GrowingArena::new(file_bytes, taken));
         }
         Ok(growing)
     }

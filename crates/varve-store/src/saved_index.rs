@@ -18,7 +18,7 @@ pub(crate) use checkpoint_file::{
     LoadCheckpointError, checkpoint_key, file as checkpoint_file, load as load_checkpoint,
 };
 pub use choose_index::{ChooseIndexError, ChoosePlacesError, choose_index, choose_index_places};
-pub(crate) use coverage::{Coverage, CoveredPart, RootsInSight};
+pub(crate) use coverage::{Coverage, CoveredParts, RootsInSight};
 pub(crate) use disk_index::{
     empty as empty_disk_index, load as load_disk_index, session as disk_index_session, summary_file,
 };

@@ -13,10 +13,13 @@ use super::Finder;
 use crate::vault::OpenStoreError;
 
 /// The position in an arena up to which it has been followed.
-pub(crate) struct FollowedArena {
-    pub(crate) is_sealed: bool,
-    /// All pages before this place have been added.
-    pub(crate) taken: Granule,
+pub(crate) enum FollowedArena {
+    /// All of its pages have been added, and there will be no more.
+    Sealed,
+    Growing {
+        /// All pages before this place have been added.
+        taken: Granule,
+    },
 }
 
 impl Finder {
@@ -127,7 +130,7 @@ impl Finder {
             if let ArenaState::Sealed { pages, .. } = log.state(&arena)? {
                 self.each_whole_page(&arena, pages.iter().filter(|row| row.granule >= from), &mut take)?;
                 directory.note_sealed(|sealed| sealed == id);
-                return Ok((arena, FollowedArena { is_sealed: true, taken: from }));
+                return Ok((arena, FollowedArena::Sealed));
             }
             let mut found = log.scan(&arena)?;
             self.leave_out_lost_roots(&arena, &mut found)?;
@@ -136,7 +139,7 @@ impl Finder {
             let taken = found.pages.last().map_or(from, |(row, _)| row.after());
             directory.note_unsealed_anew(id, found.pages.iter().map(|(row, _)| *row).collect());
             found.pages.iter().filter(|(row, _)| row.granule >= from).for_each(|(_, page)| take(page));
-            Ok((arena, FollowedArena { is_sealed: false, taken }))
+            Ok((arena, FollowedArena::Growing { taken }))
         });
         let (arena, followed) = followed?;
         full?;

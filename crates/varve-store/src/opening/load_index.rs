@@ -7,8 +7,7 @@ use super::ledger::last_ledger;
 use super::unsealed_scans::UnsealedScans;
 use crate::config::IndexKind;
 use crate::saved_index::{
-    Coverage, CoveredPart, LoadCheckpointError, checkpoint_key, empty_disk_index, load_checkpoint,
-    load_disk_index,
+    Coverage, LoadCheckpointError, checkpoint_key, empty_disk_index, load_checkpoint, load_disk_index,
 };
 use crate::vault::Vault;
 
@@ -42,11 +41,8 @@ pub(crate) fn load_index(
 
 /// Returns true if the log still has the part that a checkpoint covers.
 fn covers(log: &Log, scans: &mut UnsealedScans<'_>, coverage: &Coverage) -> bool {
-    let has_part = coverage.part.iter().all(|(id, part)| {
-        *part == CoveredPart::NOTHING
-            || last_page_before(log, scans, *id, part.end).is_ok_and(|code| code == part.last_page)
-    });
-    has_part && has_seals(log, scans, &coverage.sealed)
+    let has_parts = coverage.has_last_pages(|id, end| last_page_before(log, scans, id, end).ok());
+    has_parts && has_seals(log, scans, coverage.seals())
 }
 
 /// Returns true if these are the seals of the arenas. They are not if somebody put back an old

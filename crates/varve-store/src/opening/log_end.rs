@@ -10,7 +10,7 @@ use varve_log::{
 use super::Opening;
 use super::ledger::{NewestLedger, counted_before, may_be_missed, newest_ledger};
 use super::sealed_arenas::UnsealedArenas;
-use crate::saved_index::{Coverage, remove_saved_index};
+use crate::saved_index::{CoveredParts, remove_saved_index};
 use crate::vault::OpenStoreError;
 
 /// At most this many numbers are left free for arenas that are gone, since the ledger that counts
@@ -32,26 +32,26 @@ impl Opening<'_> {
         &mut self,
         ids: &[ArenaId],
         left: UnsealedArenas,
-        mut coverage: Coverage,
+        mut seals: Seals,
+        covered: &CoveredParts,
     ) -> Result<Appender, OpenStoreError> {
-        let counted = self.count_seals(ids, &left, &coverage.sealed)?;
+        let counted = self.count_seals(ids, &left, &seals)?;
         let unsealed_count = left.unsealed.len() as u64;
-        let is_any_lost = coverage.sealed.missing_count(counted.places) > 0;
-        let mut good = self.take_off_parted_seals(ids, counted.places, &mut coverage.sealed)?;
+        let is_any_lost = seals.missing_count(counted.places) > 0;
+        let mut good = self.take_off_parted_seals(ids, counted.places, &mut seals)?;
         let log = self.vault.log();
         for arena in left.unsealed {
-            let is_lost = self.has_lost_its_seal(ids, &arena, &counted, is_any_lost, &coverage.sealed)?;
-            let found = self.take_in_unsealed(&arena, is_lost, &coverage)?;
+            let is_lost = self.has_lost_its_seal(ids, &arena, &counted, is_any_lost, &seals)?;
+            let found = self.take_in_unsealed(&arena, is_lost, covered)?;
             if let Some(found) = found.filter(|_| !is_lost) {
                 // Opened a second time, since the appender owns its arena.
                 good.push((log.open_arena(arena.id())?, found));
             }
         }
         good.sort_by_key(|(arena, _)| arena.id());
-        let next = self.next_number(ids, counted.places, &coverage.sealed, unsealed_count)?;
+        let next = self.next_number(ids, counted.places, &seals, unsealed_count)?;
         let random = Arc::clone(&self.vault.world().random);
-        let seals = (coverage.sealed, counted.places);
-        let mut appender = Appender::new(Arc::clone(log), random, seals, good, next)?;
+        let mut appender = Appender::new(Arc::clone(log), random, (seals, counted.places), good, next)?;
         // An earlier version would let an older program add to a store that it does not understand.
         appender.raise_version(self.vault.newest_version()?)?;
         if appender.version() >= ArenaVersion::Notes {
@@ -151,14 +151,14 @@ impl Opening<'_> {
         &mut self,
         arena: &Arc<OpenedArena>,
         is_lost: bool,
-        coverage: &Coverage,
+        covered: &CoveredParts,
     ) -> Result<Option<RecoveredArena>, OpenStoreError> {
-        let covered = coverage.part.get(&arena.id()).map(|part| part.end);
+        let covered_end = covered.end_in(arena.id());
         if !self.vault.log().keys().can_read() {
-            return self.take_in_proven(arena, covered);
+            return self.take_in_proven(arena, covered_end);
         }
         if is_lost {
-            self.read_unsealed(vec![Arc::clone(arena)], &coverage.part)?;
+            self.read_unsealed(vec![Arc::clone(arena)], covered)?;
             return Ok(None);
         }
         let found = self.vault.log().recover(arena, self.scans.take(arena)?)?;
@@ -167,7 +167,7 @@ impl Opening<'_> {
             self.note_damaged(arena.id());
             self.unread.note_left(arena.id(), &found);
         }
-        self.finder.take_in(arena, &found, covered)?;
+        self.finder.take_in(arena, &found, covered_end)?;
         Ok(Some(found).filter(|found| found.gap.is_none()))
     }
 

@@ -1,7 +1,6 @@
 //! Reads the names in sealed arenas into the index when a store is opened. Several arenas are read
 //! at a time, since the reads of each arena are small and in several places.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use varve_log::{
@@ -11,7 +10,7 @@ use varve_world::read_each;
 
 use super::never_begun::NeverBegun;
 use super::{Opening, RebuildProgress};
-use crate::saved_index::CoveredPart;
+use crate::saved_index::CoveredParts;
 use crate::vault::OpenStoreError;
 
 /// At most this many bytes of pages are read at a time, or one page.
@@ -45,7 +44,7 @@ impl Opening<'_> {
     pub(super) fn read_sealed(
         &mut self,
         ids: &[ArenaId],
-        covered: &BTreeMap<ArenaId, CoveredPart>,
+        covered: &CoveredParts,
         seals: &mut Seals,
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<UnsealedArenas, OpenStoreError> {
@@ -70,7 +69,7 @@ impl Opening<'_> {
                     Ok(ArenaWithSeal { arena, seal: Some((seal, pages)) }) => {
                         seals.insert(*id, seal);
                         self.finder.note_taken(&arena);
-                        let from = covered.get(id).map(|part| part.end);
+                        let from = covered.end_in(*id);
                         let is_new = |row: &PageRow| from.is_none_or(|from| row.granule >= from);
                         let pages = pages.into_iter().filter(is_new).map(|row| (Arc::clone(&arena), row));
                         if !self.finder.has_no_index() {

@@ -21,19 +21,45 @@ use varve_log::{Appender, ArenaId, ArenaMap, Granule, Seal, Seals};
 /// The part of the log that an index covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Coverage {
-    pub(crate) sealed: Seals,
+    sealed: Seals,
     /// The arenas that had no seal, and the places to continue reading.
-    pub(crate) part: BTreeMap<ArenaId, CoveredPart>,
+    part: CoveredParts,
     /// The catalog roots in the covered part that have to be read.
-    pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
+    catalogs: BTreeMap<LogAddress, BlockName>,
     /// The clumps in the covered part that hold notes, each with the name of one of them.
-    pub(crate) notes: BTreeMap<LogAddress, BlockName>,
+    notes: BTreeMap<LogAddress, BlockName>,
 }
 
 impl Coverage {
     /// Returns true if nothing of the log is covered.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.sealed.is_empty() && self.part.is_empty() && self.catalogs.is_empty() && self.notes.is_empty()
+        self.sealed.is_empty() && self.part.0.is_empty() && self.catalogs.is_empty() && self.notes.is_empty()
+    }
+
+    /// Returns the seals of the arenas that are covered whole.
+    pub(crate) fn seals(&self) -> &Seals {
+        &self.sealed
+    }
+
+    /// Returns the blocks in the covered part that have to be found without a name.
+    pub(crate) fn in_sight(&self) -> RootsInSight {
+        RootsInSight { catalogs: self.catalogs.clone(), notes: self.notes.clone() }
+    }
+
+    /// Returns the seals, and the parts of the other arenas.
+    pub(crate) fn into_seals_and_parts(self) -> (Seals, CoveredParts) {
+        (self.sealed, self.part)
+    }
+
+    /// Returns true if each covered part still ends with the same page. `last_page` returns the code
+    /// of the last page before a place in an arena, if it can be read.
+    pub(crate) fn has_last_pages(
+        &self,
+        mut last_page: impl FnMut(ArenaId, Granule) -> Option<[u8; 16]>,
+    ) -> bool {
+        self.part.0.iter().all(|(id, part)| {
+            *part == CoveredPart::NOTHING || last_page(*id, part.end) == Some(part.last_page)
+        })
     }
 }
 
@@ -46,19 +72,30 @@ pub(crate) struct RootsInSight {
     pub(crate) notes: BTreeMap<LogAddress, BlockName>,
 }
 
+/// The arenas that an index covers in part.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CoveredParts(BTreeMap<ArenaId, CoveredPart>);
+
+impl CoveredParts {
+    /// Returns the end of the covered part of an arena; `None` if the arena is not covered in part.
+    pub(crate) fn end_in(&self, arena: ArenaId) -> Option<Granule> {
+        self.0.get(&arena).map(|part| part.end)
+    }
+}
+
 /// The part of an arena that an index covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CoveredPart {
+struct CoveredPart {
     /// The end of the part.
-    pub(crate) end: Granule,
+    end: Granule,
     /// The code of the last page in the part; zeros if it has none. A crash may have cut that page
     /// off, and others may have been written in its place.
-    pub(crate) last_page: [u8; 16],
+    last_page: [u8; 16],
 }
 
 impl CoveredPart {
     /// No part of an arena.
-    pub(crate) const NOTHING: Self = Self { end: Granule(0), last_page: [0; 16] };
+    const NOTHING: Self = Self { end: Granule(0), last_page: [0; 16] };
 }
 
 impl Coverage {
@@ -81,14 +118,14 @@ impl Coverage {
         let part = appender
             .unsealed()
             .map(|(id, end, code)| (id, CoveredPart { end, last_page: code.unwrap_or_default() }));
-        Self { sealed, part: part.collect(), catalogs, notes }
+        Self { sealed, part: CoveredParts(part.collect()), catalogs, notes }
     }
 
     /// Covers these arenas no longer, which are about to be replaced.
     pub(crate) fn let_go_of(&mut self, arenas: &BTreeSet<ArenaId>, map: ArenaMap) {
         for id in arenas {
             self.sealed.remove(*id);
-            self.part.insert(*id, CoveredPart::NOTHING);
+            self.part.0.insert(*id, CoveredPart::NOTHING);
         }
         let stays = |address: &LogAddress| !arenas.contains(&map.locate(*address).0);
         self.catalogs.retain(|address, _| stays(address));
@@ -97,13 +134,13 @@ impl Coverage {
 
     /// Returns the arenas whose entries in the index are outdated.
     pub(crate) fn outdated(&self) -> impl Iterator<Item = ArenaId> {
-        self.part.iter().filter(|(_, part)| **part == CoveredPart::NOTHING).map(|(id, _)| *id)
+        self.part.0.iter().filter(|(_, part)| **part == CoveredPart::NOTHING).map(|(id, _)| *id)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut note = Vec::new();
         note.extend_from_slice(&(self.sealed.len() as u64).to_le_bytes());
-        note.extend_from_slice(&(self.part.len() as u64).to_le_bytes());
+        note.extend_from_slice(&(self.part.0.len() as u64).to_le_bytes());
         let root_count = self.catalogs.len().saturating_add(self.notes.len()) as u64;
         note.extend_from_slice(&root_count.to_le_bytes());
         for (address, name) in self.catalogs.iter().chain(&self.notes) {
@@ -121,7 +158,7 @@ impl Coverage {
             note.extend_from_slice(&seal.generation.to_le_bytes());
             note.extend_from_slice(&seal.code);
         }
-        for (arena, part) in &self.part {
+        for (arena, part) in &self.part.0 {
             note.extend_from_slice(&arena.0.to_le_bytes());
             note.extend_from_slice(&part.end.0.to_le_bytes());
             note.extend_from_slice(&part.last_page);
@@ -162,7 +199,7 @@ impl Coverage {
         for row in part_rows.as_chunks::<28>().0 {
             let (head, last_page) = row.split_last_chunk::<16>()?;
             let end = Granule(u32::from_le_bytes(*head.last_chunk()?));
-            coverage.part.insert(arena(row)?, CoveredPart { end, last_page: *last_page });
+            coverage.part.0.insert(arena(row)?, CoveredPart { end, last_page: *last_page });
         }
         Some(coverage)
     }
@@ -182,7 +219,7 @@ mod tests {
         }
         let some = Coverage {
             sealed,
-            part: [(ArenaId(5), CoveredPart { end: Granule(77), last_page: [4; 16] })].into(),
+            part: CoveredParts([(ArenaId(5), CoveredPart { end: Granule(77), last_page: [4; 16] })].into()),
             catalogs: [12, 700].map(|place| (LogAddress::new(place).unwrap(), name)).into(),
             notes: [(LogAddress::new(9).unwrap(), BlockName { block_type: BlockType::NOTE, ..name })].into(),
         };

@@ -30,9 +30,17 @@ pub(crate) struct FollowedLog {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GrowingArena {
     /// The length of its file before it was read last.
-    pub(crate) file_bytes: u64,
+    file_bytes: u64,
     /// All pages before this place have been added to the index.
-    pub(crate) taken: Granule,
+    taken: Granule,
+}
+
+impl GrowingArena {
+    /// Makes the position in an arena whose pages before `taken` were added, when its file had
+    /// `file_bytes`.
+    pub(crate) fn new(file_bytes: u64, taken: Granule) -> Self {
+        Self { file_bytes, taken }
+    }
 }
 
 impl FollowedLog {
@@ -113,12 +121,12 @@ impl Tail {
             let read = self.finder.follow_arena(id, from);
             self.take_in_noted(&notes_before);
             match read {
-                Ok(FollowedArena { is_sealed: true, .. }) => {
+                Ok(FollowedArena::Sealed) => {
                     followed.growing.remove(&id);
                     followed.sealed.insert(id);
                     has_grown = true;
                 }
-                Ok(FollowedArena { taken, .. }) => {
+                Ok(FollowedArena::Growing { taken }) => {
                     has_grown |= taken > from;
                     followed.growing.insert(id, GrowingArena { file_bytes, taken });
                 }
