@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "house/files.rs"]
 mod files;
+#[path = "house/functions.rs"]
+mod functions;
 #[path = "house/names.rs"]
 mod names;
 #[path = "house/pages.rs"]
