@@ -142,7 +142,7 @@ impl CommandSession {
     /// the session waits.
     pub fn write_home(&self) -> Result<Archive<dyn SnapshotHome>> {
         let StoreLocation::Venti(address) = self.home()? else { return Ok(self.write()?.of_any_kind()) };
-        let roots = self.until_free(|| true, || self.roots(&address)?.lock())?;
+        let roots = self.until_free(None, || self.roots(&address)?.lock())?;
         Ok(VentiHome::open(roots, self.venti(&address)?)?.of_any_kind())
     }
 }

@@ -253,7 +253,7 @@ impl CommandSession {
         let name = path.display().to_string();
         let secret = self.secret_of(&World::real(&path), &name)?;
         let open = || self.open_store(World::real(&path), &name, secret.as_ref(), access);
-        let store = self.until_free(|| waiting::is_store_free(&path), open)?;
+        let store = self.until_free(Some(&|| waiting::is_store_free(&path)), open)?;
         remove_stale_leases(store.vault().storage());
         self.notice_lost_end(&store, &name);
         Ok(store)
@@ -285,11 +285,15 @@ impl CommandSession {
     }
 
     /// Repeats `attempt` while another writer prevents it, for as long as the session waits.
-    /// `is_free` is called before each further attempt, which may be expensive.
+    /// `is_free` looks at the lock before each further attempt, which may be expensive.
     ///
     /// # Errors
     /// The error of the last attempt. [`Interrupted`](crate::Interrupted) after a signal.
-    pub fn until_free<T>(&self, is_free: impl Fn() -> bool, attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    pub fn until_free<T>(
+        &self,
+        is_free: Option<&dyn Fn() -> bool>,
+        attempt: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         waiting::until_free(self.wait, self.frontend.as_ref(), is_free, attempt)
     }
 }

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use varve_block::{FailureKind, with_causes};
-use varve_world::StopSignal;
 
 use crate::failure::{Interrupted, failure_kinds};
 use crate::hinted::Hinted;
 use crate::user_interface::UserInterface;
 
-/// Minimum and maximum pause between two looks at the lock.
+/// The pause between two looks at a lock. A look is three system calls, and many machines that write
+/// to one store one after the other would otherwise mostly wait.
+const LOOK: Duration = Duration::from_millis(10);
+/// Minimum and maximum pause between two attempts, if a lock cannot be looked at.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -22,14 +24,15 @@ const WAIT: &str =
     "--wait 10m waits for it; the store can be read meanwhile: only writers exclude each other";
 
 /// Repeats `attempt` for up to `patience` while it fails because another writer holds the store.
-/// `is_free` is called before each further attempt, which may be expensive.
+/// `is_free` looks at the lock before each further attempt, which may be expensive. Without it,
+/// attempts are made at longer intervals.
 ///
 /// # Errors
 /// The error of the last attempt. [`Interrupted`] after a signal.
 pub(crate) fn until_free<T>(
     patience: Duration,
     frontend: &dyn UserInterface,
-    is_free: impl Fn() -> bool,
+    is_free: Option<&dyn Fn() -> bool>,
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let mut wait = LockWait::new(patience);
@@ -42,10 +45,11 @@ pub(crate) fn until_free<T>(
                 frontend.catch_signals()?;
                 wait.announce(frontend, &error);
                 while !wait.is_over() {
-                    if wait.pause(&stop) {
+                    let pause = if is_free.is_some() { LOOK } else { wait.next_pause() };
+                    if stop.wait(pause.min(wait.left())) {
                         bail!(Interrupted("interrupted while waiting for another writer"));
                     }
-                    if is_free() {
+                    if is_free.is_none_or(|is_free| is_free()) {
                         break;
                     }
                 }
@@ -90,7 +94,11 @@ impl LockWait {
     }
 
     fn is_over(&self) -> bool {
-        self.begun.elapsed() >= self.patience
+        self.left().is_zero()
+    }
+
+    fn left(&self) -> Duration {
+        self.patience.saturating_sub(self.begun.elapsed())
     }
 
     fn announce(&mut self, frontend: &dyn UserInterface, error: &anyhow::Error) {
@@ -103,11 +111,10 @@ impl LockWait {
         self.pause = PAUSE_MIN;
     }
 
-    /// Waits a little. Returns true if the wait is to end.
-    fn pause(&mut self, stop: &StopSignal) -> bool {
-        let pause = self.pause.min(self.patience.saturating_sub(self.begun.elapsed()));
+    fn next_pause(&mut self) -> Duration {
+        let pause = self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
-        stop.wait(pause)
+        pause
     }
 }
 
@@ -129,15 +136,32 @@ mod tests {
     #[test]
     fn another_writer_is_waited_for_and_reported_once() {
         let frontend = Recorded::default();
-        let done = until_free(Duration::from_secs(60), &frontend, || true, held(3));
+        let done = until_free(Duration::from_secs(60), &frontend, None, held(3));
         assert_eq!(done.unwrap(), 4);
         assert_eq!(*frontend.waits.lock(), ["it is in use"]);
+    }
+
+    /// A writer that looks at the lock goes on soon after its release, however long it has waited.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the lock is released in real time")]
+    fn a_released_lock_is_noticed_at_once() {
+        const HELD: Duration = Duration::from_millis(1500);
+        let begun = Instant::now();
+        let attempt = || match begun.elapsed() < HELD {
+            true => Err(InUse("it is in use".into()).into()),
+            false => Ok(begun.elapsed() - HELD),
+        };
+        let is_free = || begun.elapsed() >= HELD;
+        // On a busy machine one look may be late.
+        let late =
+            until_free(Duration::from_secs(60), &Recorded::default(), Some(&is_free), attempt).unwrap();
+        assert!(late < PAUSE_MAX / 4, "{late:?}");
     }
 
     #[test]
     fn without_patience_the_first_refusal_counts() {
         let frontend = Recorded::default();
-        let error = until_free(Duration::ZERO, &frontend, || true, held(1)).unwrap_err();
+        let error = until_free(Duration::ZERO, &frontend, None, held(1)).unwrap_err();
         assert!(is_locked(&error));
         assert!(error.is::<Hinted>());
         assert!(frontend.waits.lock().is_empty());
@@ -150,7 +174,7 @@ mod tests {
             attempts += 1;
             bail!("no")
         };
-        until_free(Duration::from_secs(60), &Recorded::default(), || true, attempt).unwrap_err();
+        until_free(Duration::from_secs(60), &Recorded::default(), None, attempt).unwrap_err();
         assert_eq!(attempts, 1);
     }
 }

@@ -66,7 +66,7 @@ fn make(
     let secret = invocation.session.new_secret(args.new_key_file.as_deref(), args.new_passphrase)?;
     remark_short(invocation, &secret);
     let new = NewKey { secret: &secret, cost, label, role };
-    invocation.session.until_free(|| true, || Ok(keyring.add(by, &new)?))
+    invocation.session.until_free(None, || Ok(keyring.add(by, &new)?))
 }
 
 fn change(invocation: &Invocation, keyring: &Keyring, args: &NewSecretArgs) -> Result<CommandOutcome> {
@@ -74,7 +74,7 @@ fn change(invocation: &Invocation, keyring: &Keyring, args: &NewSecretArgs) -> R
     let cost = varve_session::cost(args.cost.memory, args.cost.passes)?;
     let secret = invocation.session.new_secret(args.new_key_file.as_deref(), args.new_passphrase)?;
     remark_short(invocation, &secret);
-    let new = invocation.session.until_free(|| true, || Ok(keyring.change(&by, &secret, cost)?))?;
+    let new = invocation.session.until_free(None, || Ok(keyring.change(&by, &secret, cost)?))?;
     if invocation.json {
         say::record("key_removed", json!({ "id": by.entry.id }));
     }
@@ -99,7 +99,7 @@ pub(super) fn remark_short(invocation: &Invocation, secret: &Secret) {
 
 fn remove(invocation: &Invocation, keyring: &Keyring, id: &str) -> Result<CommandOutcome> {
     let by = unlock(invocation, keyring)?;
-    let removed = invocation.session.until_free(|| true, || keyring.remove(&by, id).with_hint(last_key))?;
+    let removed = invocation.session.until_free(None, || keyring.remove(&by, id).with_hint(last_key))?;
     if invocation.json {
         say::record("key_removed", json!({ "id": removed }));
     } else if !invocation.quiet {

@@ -29,14 +29,15 @@ pub fn run(invocation: &Invocation, args: &ReindexArgs) -> Result<CommandOutcome
     drop(open(StoreAccess::Read)?);
     let holder = invocation.session.holder();
     let is_free = || is_store_free(&path);
-    invocation.session.until_free(is_free, || {
+    invocation.session.until_free(Some(&is_free), || {
         if !args.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
             choose_places(&world, &args.disk_index, &holder)?;
         }
         varve_store::choose_index(&world, &config, &holder)
             .with_context(|| format!("cannot change the index of {name}"))
     })?;
-    let store = invocation.session.until_free(is_free, || open(StoreAccess::Write { holder: &holder }))?;
+    let store =
+        invocation.session.until_free(Some(&is_free), || open(StoreAccess::Write { holder: &holder }))?;
     store.save_checkpoint()?;
     let (stats, is_saved) = (store.stats()?, store.is_log_given());
     store.close()?;

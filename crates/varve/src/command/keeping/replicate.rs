@@ -67,7 +67,7 @@ pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutco
             let is_free = || is_lock_free(&path, "replicate.lock");
             invocation
                 .session
-                .until_free(is_free, || one(&run, &there, &target::shown(&text), &mut is_up_to_date))
+                .until_free(Some(&is_free), || one(&run, &there, &target::shown(&text), &mut is_up_to_date))
         });
         match done.map_err(|error| match is_up_to_date {
             true => error.context(format!("{} keeps its earlier generations", target::shown(text))),
