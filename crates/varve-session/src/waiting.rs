@@ -13,8 +13,8 @@ use crate::failure::{Interrupted, failure_kinds};
 use crate::hinted::Hinted;
 use crate::user_interface::UserInterface;
 
-/// The pause between two looks at a lock. A look is three system calls, and many machines that write
-/// to one store one after the other would otherwise mostly wait.
+/// The pause between two looks at a lock. A look is three system calls, and many machines that
+/// write to one store one after the other would otherwise mostly wait.
 const LOOK: Duration = Duration::from_millis(10);
 /// Minimum and maximum pause between two attempts, if a lock cannot be looked at.
 const PAUSE_MIN: Duration = Duration::from_millis(50);

@@ -198,8 +198,8 @@ impl BlockSearch {
             .filter_map(|requested| Some(ArenaId(PlacedName::of(&requested.name.score)?.clump.arena.into())))
     }
 
-    /// Forgets the damage of blocks at places that are all outdated. A block that waits for its page
-    /// keeps it: no page names such a block, and damage may have taken the page.
+    /// Forgets the damage of blocks at places that are all outdated. A block that waits for its
+    /// page keeps it: no page names such a block, and damage may have taken the page.
     pub(super) fn forget_outdated_damage(&mut self, is_outdated: impl Fn(LogAddress, &BlockName) -> bool) {
         for (number, requested) in self.requested.iter_mut().enumerate().filter(|(_, one)| one.is_lost()) {
             let mut places = self.read.iter().filter(|(_, numbers)| numbers.contains(&number));

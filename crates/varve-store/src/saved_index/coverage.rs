@@ -51,8 +51,8 @@ impl Coverage {
         (self.sealed, self.part)
     }
 
-    /// Returns true if each covered part still ends with the same page. `last_page` returns the code
-    /// of the last page before a place in an arena, if it can be read.
+    /// Returns true if each covered part still ends with the same page. `last_page` returns the
+    /// code of the last page before a place in an arena, if it can be read.
     pub(crate) fn has_last_pages(
         &self,
         mut last_page: impl FnMut(ArenaId, Granule) -> Option<[u8; 16]>,
