@@ -1,5 +1,5 @@
-"""Tables and plots of the caches' hits, for docs/evidence/simulation.md: the part `simulate-caches` of
-script/experiments (`varve-lab caches`).
+"""Tables and plots of the caches' hits, for docs/evidence/notebooks/simulation.md: the part `simulate-caches`
+of script/experiments (`varve-lab caches`).
 
 Three workloads: Foundation's disk of 400 days at its full size, and two generated traces. `varve-lab caches
 --engine` lets the engine do the work as well, with the disk divided by 64.

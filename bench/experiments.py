@@ -1,5 +1,5 @@
 """Repeats the papers' experiments on this machine, and writes tables and plots for
-docs/evidence/experiments.md and docs/evidence/simulation.md.
+docs/evidence/notebooks/experiments.md and docs/evidence/notebooks/simulation.md.
 
   script/experiments                 runs everything: half an hour on a quiet machine, needs 5 GB of disk
   script/experiments PART...         runs these parts only; script/experiments --list lists the parts
@@ -7,13 +7,14 @@ docs/evidence/experiments.md and docs/evidence/simulation.md.
   script/experiments --quick         uses a hundredth of the data, as a quick test; writes nothing to docs/
   script/experiments --render        measures nothing; writes tables and plots of the last measurements
   script/experiments --from DIR      does the same with the measurements of another checkout, which are in its
-                                     folder docs/evidence/experiments
+                                     folder docs/evidence/notebooks/experiments
 
-The measurements are kept in docs/evidence/experiments/, one file for each part. Those of Venti's algorithm, whose
-names end with -venti, are of an earlier version, and are not repeated. The tables go into two pages, between the lines with their names. The plots are put beside the measurements. A
-machine without other work gives better figures. A part takes a few minutes at most, so each part can run when
-the machine is quiet. A part that fails leaves nothing of an earlier run behind, and the other parts still
-run. The program lists incomplete tables at the end, and its exit status is then 1.
+The measurements are kept in docs/evidence/notebooks/experiments/, one file for each part. Those of Venti's
+algorithm, whose names end with -venti, are of an earlier version, and are not repeated. The tables go into
+two pages, between the lines with their names. The plots are put beside the measurements. A machine without
+other work gives better figures. A part takes a few minutes at most, so each part can run when the machine is
+quiet. A part that fails leaves nothing of an earlier run behind, and the other parts still run. The program
+lists incomplete tables at the end, and its exit status is then 1.
 """
 
 import argparse
@@ -88,14 +89,14 @@ def main() -> int:
     if unknown:
         print(f"unknown part {unknown[0]!r}; the parts are: {', '.join(parts)}", file=sys.stderr)
         return 2
-    docs = chosen.data / "docs" if chosen.quick else ROOT / "docs" / "evidence"
+    docs = chosen.data / "docs" if chosen.quick else ROOT / "docs" / "evidence" / "notebooks"
     results = docs / "experiments"
     results.mkdir(parents=True, exist_ok=True)
     failed = []
     if chosen.take:
         there = [name for name in parts if (chosen.take / f"{name}.json").is_file()]
         if not there:
-            print(f"{chosen.take} has no measurements; name the folder docs/evidence/experiments of another checkout", file=sys.stderr)
+            print(f"{chosen.take} has no measurements; name the folder docs/evidence/notebooks/experiments of another checkout", file=sys.stderr)
             return 2
         for name in there:
             (results / f"{name}.json").write_bytes((chosen.take / f"{name}.json").read_bytes())

@@ -48,7 +48,7 @@ from pathlib import Path
 
 from bench import before, faults, link_trees, looking, machines, planning, reclaiming, rotating, streaming, upkeep, venti, web_page
 from bench.measure import remove
-from bench.report import table, write_json
+from bench.report import picture, table, write_json
 from bench.rounds import Failure, run_scenario
 from bench.scenarios import SCENARIOS, Scenario
 from bench.tools import PEERS, Tool, Varve
@@ -84,6 +84,8 @@ def main() -> int:
         results += measured
         write_json(chosen.json, versions, skipped, results)
         print(table(scenario, measured), flush=True)
+    if chosen.svg and results:
+        chosen.svg.write_text(picture(results, list(versions)))
     program = str(TARGET / "release" / "varve")
     needs_days = [name for name in chosen.scenarios if name in ("boot", *streaming.NAMES, *looking.LOOK)]
     if needs_days and not chosen.quick:
@@ -156,6 +158,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, metavar="N", help="default: 3, with --quick 1")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder for the data, which is reused; default: target/bench")
     parser.add_argument("--json", type=Path, metavar="FILE", help="default: results.json in the data folder")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also draw the scenarios as bars, a picture in SVG")
     parser.add_argument("--quick", action="store_true", help="tiny data, in a data folder of its own")
     parser.add_argument("--no-build", action="store_true", help="use the existing target/release/varve")
     parser.add_argument("--list", action="store_true", help="list the scenarios and tools, and stop")

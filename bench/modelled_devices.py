@@ -1,5 +1,5 @@
-"""The table of modelled devices for docs/evidence/simulation.md: each published figure beside the model's, by
-`varve-lab devices`."""
+"""The table of modelled devices for docs/evidence/notebooks/simulation.md: each published figure beside the
+model's, by `varve-lab devices`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

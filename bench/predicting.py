@@ -1,7 +1,7 @@
-"""Compares the simulator with real disks, for docs/evidence/simulation.md. The disk of the data folder is measured
-by `varve-plan bench device`, which makes a device of it, and `varve-lab predict` runs the six cases on both. The part
-`predict-held` does the same on a disk that is held to the rates of an old one, and replays a trace of daily snapshots
-there."""
+"""Compares the simulator with real disks, for docs/evidence/notebooks/simulation.md. The disk of the data
+folder is measured by `varve-plan bench device`, which makes a device of it, and `varve-lab predict` runs the
+six cases on both. The part `predict-held` does the same on a disk that is held to the rates of an old one,
+and replays a trace of daily snapshots there."""
 
 import json
 import shutil

@@ -13,6 +13,7 @@ from bench.faults import Rate
 from bench.looking import Look
 from bench.rounds import Failure, Measurement
 from bench.scenarios import Scenario
+from bench.svg import bars
 from bench.upkeep import Pair
 
 COLUMNS = f"{'':<12}{'best s':>9}{'median s':>10}{'MB/s':>8}{'of raw':>8}{'store MB':>10}{'grew MB':>9}{'peak MB':>9}"
@@ -71,6 +72,19 @@ def tool_line(name: str, runs: list[Measurement]) -> str:
     peak_bytes = max(run.peak_bytes for run in runs)
     times = f"{name:<12}{best.seconds:>9.2f}{median:>10.2f}{rate:>8.0f}{of_raw:>8.2f}"
     return f"{times}{best.store_bytes / 1e6:>10.1f}{best.grown_bytes / 1e6:>9.1f}{peak_bytes / 1e6:>9.1f}"
+
+
+def picture(results: Iterable[Measurement | Failure], tools: list[str]) -> str:
+    """Draws the median seconds of each row, with a bar for each tool."""
+    rows: dict[str, dict[str, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        if isinstance(result, Measurement):
+            rows[f"{result.scenario}: {result.row.split(',')[0]}"][result.tool].append(result)
+    medians = {
+        row: {name: statistics.median(run.seconds for run in sum_by_round(runs)) for name, runs in by_tool.items()}
+        for row, by_tool in rows.items()
+    }
+    return bars("Seconds for each step, shorter is better", "s", medians, tools)
 
 
 def machine() -> dict[str, object]:

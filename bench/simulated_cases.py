@@ -1,6 +1,6 @@
-"""Tables of the engines in virtual time, for docs/evidence/simulation.md: Foundation's six cases on its disk, the
-thesis's Tables 5.1 and 7.1 on its two disks, and all engines on devices that differ from disks. The figures of Table
-5.1, and of Venti's algorithm in the other tables, are of an earlier version."""
+"""Tables of the engines in virtual time, for docs/evidence/notebooks/simulation.md: Foundation's six cases on
+its disk, the thesis's Tables 5.1 and 7.1 on its two disks, and all engines on devices that differ from disks.
+The figures of Table 5.1, and of Venti's algorithm in the other tables, are of an earlier version."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

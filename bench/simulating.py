@@ -1,4 +1,4 @@
-"""Tables and plots of the experiments in virtual time, for docs/evidence/simulation.md.
+"""Tables and plots of the experiments in virtual time, for docs/evidence/notebooks/simulation.md.
 
 The part `simulate-snapshots` takes Foundation's 400 snapshots with the real engine on a modelled disk
 (`varve-lab snapshots`), and `simulate-restores` restores some of the disks. `simulate-defragmentation` counts

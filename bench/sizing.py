@@ -1,5 +1,5 @@
-"""The table of sizes on several devices, for docs/evidence/simulation.md: the part `simulate-sizes` of
-script/experiments (`varve-lab sizes`)."""
+"""The table of sizes on several devices, for docs/evidence/notebooks/simulation.md: the part `simulate-sizes`
+of script/experiments (`varve-lab sizes`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
