@@ -17,6 +17,7 @@ mod qemu;
 mod sandbox;
 
 mod attaching;
+mod completing;
 mod copy;
 mod daily;
 mod daily_care;
