@@ -18,6 +18,7 @@ mod sandbox;
 
 mod attaching;
 mod completing;
+mod copies;
 mod copy;
 mod daily;
 mod daily_care;
