@@ -39,6 +39,7 @@ mod deltas;
 mod forgetting;
 mod formats;
 mod golden;
+mod habits;
 mod index_paths;
 mod inside;
 mod keys;
