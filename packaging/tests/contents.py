@@ -115,7 +115,10 @@ def pages(deb: Path, root: Path, control: Path) -> None:
     pages_there = {path.name for path in (root / "usr/share/man/man1").iterdir()}
     for program, some in PROGRAMS.items():
         listed = output(root / "usr/bin" / program, "--help")
-        completions = (root / "usr/share/bash-completion/completions" / program).read_text()
+        script = (root / "usr/share/bash-completion/completions" / program).read_text()
+        assert f"VARVE_COMPLETE=bash {program} --" in script, script
+        shell = ("env", "VARVE_COMPLETE=bash", root / "usr/bin" / program, "--")
+        completions = output(*shell, program, "").splitlines()
         names = [line.split()[0] for line in listed.splitlines() if re.match(r"  [a-z][a-z-]*  ", line)]
         assert some <= set(names), names
         for name in names:

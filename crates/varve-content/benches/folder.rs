@@ -5,6 +5,7 @@
 //! it keeps working.
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a bench takes the time and says so")]
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
@@ -56,7 +57,10 @@ fn measure_folder(name: &str, source: &Path, destination: &Path) {
         compare_folders(
             Tree { files: &StoredFiles::new(&blocks), root: &first.root },
             Tree { files: &StoredFiles::new(&blocks), root: &restored.root },
-            &mut |_, _| change_count += 1,
+            &mut |_, _| {
+                change_count += 1;
+                ControlFlow::Continue(())
+            },
         );
     });
     println!("  {change_count} changes, content {}", first.root.content.unwrap().root());

@@ -19,7 +19,7 @@ mod source;
 mod watch;
 
 pub use crate::files::stored::StoredFiles;
-pub use archived::difference::{PathChange, compare_folders};
+pub use archived::difference::{ChangeVisitor, PathChange, compare_folders};
 pub use archived::files::{FolderFiles, ROOT as FOLDER_ROOT};
 pub use archived::list::{ListEvent, ListNext, list};
 pub use archived::lookup::{LookupError, lookup};

@@ -5,6 +5,7 @@
 mod changes;
 mod clock;
 mod continued;
+mod copy_record;
 mod drill_record;
 mod facts;
 mod judge;
@@ -14,6 +15,7 @@ mod unread;
 pub use changes::ReportedStates;
 pub use clock::{ServerClock, clock_behind_text, clock_leap_text, server_clock_fault};
 pub use continued::ContinuedStore;
+pub use copy_record::{CopiedSnapshot, CopyRecord, KnownCopy};
 pub use drill_record::{Drill, DrillRecord};
 pub use facts::{SnapshotFact, StoreFacts, snapshot_facts, store_mark};
 pub use judge::{

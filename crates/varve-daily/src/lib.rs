@@ -48,11 +48,12 @@ pub use config::{
 };
 pub use jobs::{DailyJob, Histories, JobDecision, JobKind, decide, jobs, would_forget};
 pub use judging::{
-    Drill, DrillRecord, SnapshotFact, StatusReport, StoreFacts, clock_behind_text, clock_leap_text,
+    CopiedSnapshot, CopyRecord, Drill, DrillRecord, KnownCopy, SnapshotFact, StatusReport, StoreFacts,
+    clock_behind_text, clock_leap_text,
 };
-pub use loaded_config::{LoadedConfig, own_file, session_at, usual_store};
-pub use notices::{Channel, PromiseNotice, Sent, channels, promise_value, send};
-pub use promise::{JudgedPromise, PromiseKind, PromiseLimits, PromiseState};
+pub use loaded_config::{LoadedConfig, UsualReplica, own_file, session_at, usual_replicas, usual_store};
+pub use notices::{Channel, PromiseNotice, Sent, channels, depending_text, promise_value, send};
+pub use promise::{JudgedPromise, PromiseKind, PromiseLimits, PromiseState, folded};
 pub use running::{
     DrillOrder, ForgetOrder, JobOrder, JobOutcome, JobRecord, OrderedWork, ReplicateOrder, RunEnd,
     RunObserver, RunRequest, SnapshotOrder, end_with_run, is_job_process, planned_jobs, run_due_jobs,

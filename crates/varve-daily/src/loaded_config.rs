@@ -14,7 +14,7 @@ use varve_session::{
 };
 use varve_world::{FileUse, StopSignal, open_trusted, require_trusted, require_trusted_program};
 
-use crate::config::{ConfigText, ConfiguredStore, Credential, DailyConfig, StoreKey};
+use crate::config::{ConfigText, ConfiguredReplica, ConfiguredStore, Credential, DailyConfig, StoreKey};
 
 const OF_THE_MACHINE: &str = "/etc/varve/varve.toml";
 const STATE_OF_THE_MACHINE: &str = "/var/lib/varve";
@@ -46,12 +46,7 @@ impl LoadedConfig {
             Some(file) => std::path::absolute(file)?,
             None => usual_file()?,
         };
-        let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
-        let mut files = vec![file.clone()];
-        files.extend(parts(&folder.join("conf.d"))?);
-        require_trusted_folder(&folder)?;
-        let texts: Vec<_> = files.iter().map(|path| read_text(path)).collect::<Result<_>>()?;
-        let config = DailyConfig::read(&texts, &folder).map_err(|errors| UsageError(errors.to_string()))?;
+        let (config, files) = read(&file)?;
         let state = match &config.state {
             Some(state) => state.clone(),
             None => usual_state(&file)?,
@@ -84,6 +79,37 @@ impl LoadedConfig {
     pub fn stop_signal(&self) -> &StopSignal {
         &self.stop
     }
+}
+
+/// Reads a configuration from its main file and those of `conf.d`. Returns these files, too.
+fn read(file: &Path) -> Result<(DailyConfig, Vec<PathBuf>)> {
+    let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
+    let mut files = vec![file.to_owned()];
+    files.extend(parts(&folder.join("conf.d"))?);
+    require_trusted_folder(&folder)?;
+    let texts: Vec<_> = files.iter().map(|path| read_text(path)).collect::<Result<_>>()?;
+    let config = DailyConfig::read(&texts, &folder).map_err(|errors| UsageError(errors.to_string()))?;
+    Ok((config, files))
+}
+
+/// A replica of the usual configuration.
+#[expect(missing_docs, reason = "the names explain themselves")]
+pub struct UsualReplica {
+    pub name: String,
+    pub at: String,
+    /// The place of its store.
+    pub store: String,
+}
+
+/// Returns the replicas of the usual configuration. There are none if it cannot be read.
+#[must_use]
+pub fn usual_replicas() -> Vec<UsualReplica> {
+    let Ok((config, _)) = usual_file().and_then(|file| read(&file)) else { return Vec::new() };
+    let replica = |(name, replica): (&String, &ConfiguredReplica)| {
+        let store = config.store(&replica.of)?.at.clone();
+        Some(UsualReplica { name: name.clone(), at: replica.at.clone(), store })
+    };
+    config.replicas.iter().filter_map(replica).collect()
 }
 
 /// Returns the address and the key of a store of the usual configuration: the one with this name,
@@ -214,7 +240,10 @@ fn usual_file() -> Result<PathBuf> {
         Some(file) => Ok(file.clone()),
         None => {
             let names: Vec<_> = candidates.iter().flatten().map(|file| file.display().to_string()).collect();
-            bail!(UsageError(format!("there is no configuration: neither {}", names.join(" nor "))))
+            bail!(UsageError(format!(
+                "there is no configuration, neither {}: `varve setup` writes one",
+                names.join(" nor ")
+            )))
         }
     }
 }

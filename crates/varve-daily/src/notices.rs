@@ -11,5 +11,5 @@ mod secret;
 mod send;
 mod web;
 
-pub use notice::{PromiseNotice, promise_value};
+pub use notice::{PromiseNotice, depending_text, promise_value};
 pub use send::{Channel, Sent, channels, send};

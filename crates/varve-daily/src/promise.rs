@@ -85,6 +85,8 @@ pub struct JudgedPromise {
     /// More about the reason, such as the names of files and the messages of programs. It stays on
     /// the machine unless its owner allows it to leave.
     pub detail: Option<String>,
+    /// The store that cannot be read, if only that is known of the promise.
+    pub depends_on: Option<String>,
 }
 
 impl JudgedPromise {
@@ -98,7 +100,7 @@ impl JudgedPromise {
         text: impl Into<String>,
     ) -> Self {
         let (subject, text) = (subject.to_owned(), text.into());
-        Self { kind, subject, limit, state, figure: None, text, detail: None }
+        Self { kind, subject, limit, state, figure: None, text, detail: None, depends_on: None }
     }
 
     /// Returns the promise with more about its reason.
@@ -106,6 +108,22 @@ impl JudgedPromise {
     pub fn with_detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
+}
+
+/// Returns the promises for people to read, the first causes first: promises that depend on a store
+/// that cannot be read are only counted beside the promise of that store.
+pub fn folded<'a>(promises: impl IntoIterator<Item = &'a JudgedPromise>) -> Vec<(&'a JudgedPromise, usize)> {
+    let all: Vec<_> = promises.into_iter().collect();
+    let depends = |one: &JudgedPromise, store: &JudgedPromise| {
+        store.kind == PromiseKind::Store
+            && one.depends_on.as_deref() == Some(store.subject.as_str())
+            && one.state == store.state
+    };
+    let told = all.iter().filter(|one| !all.iter().any(|store| depends(one, store)));
+    let counted = told.map(|told| (*told, all.iter().filter(|one| depends(one, told)).count()));
+    let mut counted: Vec<_> = counted.collect();
+    counted.sort_by_key(|(_, count)| *count == 0);
+    counted
 }
 
 impl PromiseState {

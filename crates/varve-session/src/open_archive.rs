@@ -7,7 +7,7 @@ use varve_archive::{Archive, CollectedError, Snapshot, SnapshotHome, SnapshotLis
 use varve_block::with_causes;
 use varve_remote::VentiStore;
 use varve_replica::HealingStore;
-use varve_store::{HeldLease, LeasedSnapshots, Store};
+use varve_store::{HeldLease, LeasedSnapshots, Store, Vault};
 use varve_venti::Address;
 use varve_world::Workers;
 
@@ -89,6 +89,11 @@ impl OpenArchive {
     fn newest_list(&self, store: &Arc<Store>) -> Result<Archive> {
         store.follow()?;
         Ok(Archive::open_through(Arc::clone(store), Arc::clone(&self.blocks) as _)?)
+    }
+
+    /// Returns the settings, keys and hints of the store; `None` if a server holds the snapshots.
+    pub fn vault(&self) -> Option<&Vault> {
+        self.store.as_ref().map(|store| store.vault())
     }
 
     /// Returns the workers of the store.

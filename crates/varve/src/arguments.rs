@@ -621,7 +621,8 @@ pub struct RunningMachineArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct LsArgs {
-    /// The snapshot, and a path in it: SNAPSHOT[:PATH]
+    /// The snapshot, and a path in it
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub snapshot: OsString,
 
     /// Show modes, owners, sizes and times
@@ -638,7 +639,8 @@ pub struct LsArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct CatArgs {
-    /// The snapshot, and a file in it: SNAPSHOT[:PATH]
+    /// The snapshot, and a file in it
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub snapshot: OsString,
 
     #[command(flatten)]
@@ -661,10 +663,12 @@ pub struct MountArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct DiffArgs {
-    /// The earlier snapshot: SNAPSHOT[:PATH]
+    /// The earlier snapshot, and a path in it
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub from: OsString,
 
-    /// The later one: SNAPSHOT[:PATH]
+    /// The later one
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub to: OsString,
 
     /// Print the lines in which texts of at most 1 MiB differ
@@ -677,7 +681,8 @@ pub struct DiffArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct VersionsArgs {
-    /// A file or a folder in the newest of its snapshots: SNAPSHOT:PATH
+    /// A file or a folder in the newest of its snapshots
+    #[arg(value_name = "SNAPSHOT:PATH")]
     pub place: OsString,
 
     /// Print the lines in which each version of a text differs from the one before it
@@ -694,8 +699,8 @@ pub struct FindArgs {
     /// path, such as 'letters/*.txt'; one that begins with a slash is for the whole path
     pub pattern: String,
 
-    /// One snapshot, or a path in it, to search: SNAPSHOT[:PATH] [default: all snapshots, newest
-    /// first]
+    /// One snapshot, or a path in it, to search [default: all snapshots, newest first]
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub snapshot: Option<OsString>,
 
     /// Show modes, owners, sizes and times

@@ -14,8 +14,10 @@
 //! The commands of a group go by two names: `varve gc` is `varve store gc`.
 //!
 //! `choosing` is used by most of them: it finds the snapshots and paths that a command line names.
+//! `completing` answers a shell while such a line is typed.
 
 mod choosing;
+mod completing;
 mod daily;
 mod keeping;
 mod looking;
@@ -27,6 +29,7 @@ mod taking;
 
 use anyhow::Result;
 
+pub use completing::answer as answer_shell;
 pub use daily::named_store::named_store;
 
 use crate::arguments::{

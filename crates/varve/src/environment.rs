@@ -2,7 +2,7 @@
 //! list with the sources and with `docs/guide/environment.md`.
 
 /// Each variable with its meaning.
-pub const VARIABLES: [(&str, &str); 34] = [
+pub const VARIABLES: [(&str, &str); 35] = [
     ("VARVE_STORE", "the store, if --store does not name it"),
     ("VARVE_KEY_FILE", "a file whose contents open the store, as with --key-file"),
     ("VARVE_KEY_FILE_COMMAND", "a program that prints these contents, as with --key-file-command"),
@@ -19,6 +19,7 @@ pub const VARIABLES: [(&str, &str); 34] = [
     ("VARVE_ROOTS", "a file for the roots of the catalog at a Venti server, as with --roots"),
     ("VARVE_HOST", "the name of this machine in snapshots [default: its host name]"),
     ("VARVE_JOB_OF", "set by run for the commands that it starts: they end if it is killed"),
+    ("VARVE_COMPLETE", "set by the scripts of `completions`: the shell whose line is to be completed"),
     ("VARVE_LOG", "a filter for the printed log, such as varve_store=debug; -vv prints most of it"),
     (
         "VARVE_VENTI_CERTIFICATE",

@@ -19,7 +19,7 @@ pub fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
 fn of_kind(kind: FailureKind) -> Option<&'static str> {
     match kind {
         FailureKind::NoStore => Some(
-            "`varve -s PATH init` makes a store there; if there was one, check the path, and whether its disk is mounted",
+            "check the path, and whether its disk is mounted; only for a new store, `varve -s PATH init` makes one there",
         ),
         FailureKind::NoSecret => Some("set VARVE_PASSPHRASE, or name a key file with --key-file"),
         FailureKind::NeedsKeyFile => Some("name its key file with --key-file"),

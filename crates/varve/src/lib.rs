@@ -38,6 +38,9 @@ use crate::outcome::CommandOutcome;
 
 /// Runs the program `varve` with the arguments of this process.
 pub fn run_archive() -> ExitCode {
+    if let Some(status) = command::answer_shell::<Arguments>() {
+        return status;
+    }
     let run = |arguments: Arguments| {
         let needs = arguments.command.needs();
         run_command(&arguments.global, needs, |invocation| command::run(invocation, &arguments.command))
@@ -54,6 +57,9 @@ pub fn run_archive() -> ExitCode {
 
 /// Runs the program `varve-plan` with the arguments of this process.
 pub fn run_planning() -> ExitCode {
+    if let Some(status) = command::answer_shell::<PlanningArguments>() {
+        return status;
+    }
     let run = |arguments: PlanningArguments| {
         let needs = arguments.command.needs();
         let run = |invocation: &Invocation| command::run_planning(invocation, &arguments.command);

@@ -20,6 +20,12 @@ pub fn civil(time: Timestamp) -> CivilTime {
     }
 }
 
+/// Formats the day of a moment.
+pub fn show_day(time: Timestamp) -> String {
+    let CivilTime { year, month, day, .. } = civil(time);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
 /// Formats the time of a file to the second.
 pub fn show_file_time(time: FileTime) -> String {
     match near(time) {

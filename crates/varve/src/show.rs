@@ -107,6 +107,25 @@ pub fn terminal_width(output: &(impl IsTerminal + AsFd)) -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
+/// Breaks a text at blanks, for lines of `width` characters. The first line has less room, as much
+/// as is `taken`; the others are indented.
+pub fn wrapped(text: &str, taken: usize, indent: usize, width: usize) -> String {
+    let (mut lines, mut room) = (String::new(), width.saturating_sub(taken));
+    for (number, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        let needed = length + usize::from(number > 0);
+        if number > 0 && needed > room {
+            let _ = write!(lines, "\n{:indent$}", "");
+            room = width.saturating_sub(indent + length);
+        } else {
+            lines.push_str(if number > 0 { " " } else { "" });
+            room = room.saturating_sub(needed);
+        }
+        lines.push_str(word);
+    }
+    lines
+}
+
 /// Formats a line as `ls -l` does.
 pub fn long_line(node: &Node, path: &[u8]) -> String {
     let size = match node.device {
@@ -154,6 +173,14 @@ mod tests {
         assert_eq!((end_of("/srv/docs", 9), end_of("/srv/docs", 5)), ("/srv/docs".into(), "…docs".into()));
         assert_eq!((start_of("grün.example", 5), start_of("grün", 4)), ("grün…".into(), "grün".into()));
         assert_eq!((end_of("ab", 1), end_of("", 0)), ("…".into(), String::new()));
+    }
+
+    #[test]
+    fn a_long_text_is_broken_at_blanks() {
+        assert_eq!(wrapped("one two three", 4, 2, 80), "one two three");
+        assert_eq!(wrapped("one two three four", 4, 2, 12), "one two\n  three four");
+        assert_eq!(wrapped("a averyverylongword b", 0, 2, 6), "a\n  averyverylongword\n  b");
+        assert_eq!(wrapped("", 0, 2, 6), "");
     }
 
     #[test]

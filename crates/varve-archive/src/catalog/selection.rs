@@ -14,7 +14,7 @@ use varve_world::Timestamp;
 
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_filter::source_path;
-use crate::catalog::snapshot_id::SnapshotId;
+use crate::catalog::snapshot_id::{ID_DIGITS_MIN, SnapshotId};
 
 /// Upper bound on the similar names that an error lists.
 const NEAR_MAX: usize = 5;
@@ -30,7 +30,7 @@ pub enum SelectError {
     /// The filter removed all snapshots.
     #[error("no snapshot of the store matches the conditions")]
     NoneLeft,
-    #[error("no snapshot is called {text:?}{}", near_text(near, meant.as_deref()))]
+    #[error("no snapshot is called {text:?}{}", near_text(text, near, meant.as_deref()))]
     Unknown {
         text: String,
         /// Similar names.
@@ -45,7 +45,7 @@ pub enum SelectError {
     #[error("{text:?}: no snapshot is that old; the oldest is {oldest}")]
     TooOld {
         text: String,
-        /// The oldest snapshot of the series.
+        /// The id of the oldest snapshot of the series.
         oldest: SnapshotId,
     },
     /// The text after the `@` is no date.
@@ -55,9 +55,13 @@ pub enum SelectError {
 
 has_kind!(SelectError: Self::NotAMoment { .. } => Usage);
 
-fn near_text(near: &[String], meant: Option<&str>) -> String {
+fn near_text(text: &str, near: &[String], meant: Option<&str>) -> String {
+    let is_hexadecimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match meant {
         Some(meant) => format!("; a path follows after a colon: {meant:?}"),
+        None if near.is_empty() && is_hexadecimal && text.len() < ID_DIGITS_MIN => {
+            format!("; an id needs at least {ID_DIGITS_MIN} digits")
+        }
         None if near.is_empty() => String::new(),
         None => format!("; similar names: {}", near.join(", ")),
     }

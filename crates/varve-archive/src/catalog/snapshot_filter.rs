@@ -15,6 +15,8 @@ pub(crate) const VAC_KEY: &str = "vac";
 /// Conditions on a snapshot. Every snapshot meets the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SnapshotFilter {
+    /// The allowed names; any name if empty.
+    pub names: Vec<String>,
     /// The allowed hosts; any host if empty.
     pub hosts: Vec<String>,
     /// The allowed paths; any path if empty.
@@ -67,7 +69,8 @@ impl SnapshotFilter {
                 .iter()
                 .any(|own| own == tag || own.split_once('=').is_some_and(|(key, _)| key == tag))
         };
-        (self.hosts.is_empty() || self.hosts.contains(&snapshot.host))
+        (self.names.is_empty() || self.names.contains(&snapshot.name))
+            && (self.hosts.is_empty() || self.hosts.contains(&snapshot.host))
             && (self.paths.is_empty() || self.paths.iter().any(|path| path == source_path(snapshot)))
             && self.tags.iter().all(has)
             && self.since.is_none_or(|since| since <= snapshot.time)
@@ -103,8 +106,9 @@ mod tests {
     fn filters() -> impl Strategy<Value = SnapshotFilter> {
         let few = || proptest::collection::vec(0u8..3, 0..3);
         let when = || proptest::option::of((-5i64..5).prop_map(Timestamp));
-        (few(), few(), few(), (when(), when()), proptest::option::of(0usize..4)).prop_map(
-            |(hosts, paths, tags, (since, until), latest)| SnapshotFilter {
+        (few(), few(), few(), few(), (when(), when()), proptest::option::of(0usize..4)).prop_map(
+            |(names, hosts, paths, tags, (since, until), latest)| SnapshotFilter {
+                names: names.iter().map(|name| format!("n{name}")).collect(),
                 hosts: hosts.iter().map(|host| format!("h{host}")).collect(),
                 paths: paths.iter().map(|path| format!("/p{path}/").into()).collect(),
                 tags: tags

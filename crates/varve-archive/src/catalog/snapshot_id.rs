@@ -10,7 +10,7 @@ use varve_world::Random;
 pub struct SnapshotId(pub [u8; 16]);
 
 /// The minimum number of digits that select a snapshot by its id.
-const ID_DIGITS_MIN: usize = 4;
+pub(crate) const ID_DIGITS_MIN: usize = 4;
 
 impl SnapshotId {
     /// Returns true if `digits` is a beginning of the id that is long enough to choose it by.

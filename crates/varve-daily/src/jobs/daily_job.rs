@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{ConfiguredReplica, ConfiguredSource, ConfiguredStore, ReplicaTrigger};
+use crate::config::{ConfiguredReplica, ConfiguredSource, ConfiguredStore, DailyConfig, ReplicaTrigger};
 use crate::loaded_config::LoadedConfig;
 use crate::timing::{Every, RunConditions, Timetable, spread_offset};
 
@@ -32,6 +32,20 @@ pub struct DailyJob<'a> {
     pub timeout: Duration,
 }
 
+impl JobKind {
+    /// Returns the word for the kind in the names of jobs.
+    #[must_use]
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Snapshot => "snapshot",
+            Self::Replicate => "replicate",
+            Self::Verify => "verify",
+            Self::Reclaim => "reclaim",
+            Self::Drill => "drill",
+        }
+    }
+}
+
 impl DailyJob<'_> {
     /// Returns the table of the configuration that describes the job.
     #[must_use]
@@ -46,22 +60,25 @@ impl DailyJob<'_> {
     /// Returns the name of the job in the run log.
     #[must_use]
     pub fn id(&self) -> String {
-        let verb = match self.kind {
-            JobKind::Snapshot => "snapshot",
-            JobKind::Replicate => "replicate",
-            JobKind::Verify => "verify",
-            JobKind::Reclaim => "reclaim",
-            JobKind::Drill => "drill",
-        };
-        format!("{verb} {}", self.subject)
+        format!("{} {}", self.kind.verb(), self.subject)
     }
 
-    /// Returns true if the user wants this job to be looked at: all of them, or only the named
-    /// sources.
+    /// Reports whether a name means this job: the name of a source means its snapshot, that of a
+    /// replica its update, and that of a store the care for it. Any other name is a kind of jobs,
+    /// or the name of one in the run log.
     #[must_use]
-    pub fn is_chosen(&self, sources: &[String]) -> bool {
-        sources.is_empty()
-            || (self.kind == JobKind::Snapshot && sources.iter().any(|name| name == self.subject))
+    pub fn is_called(&self, name: &str, config: &DailyConfig) -> bool {
+        let is_subject = name == self.subject;
+        if config.sources.contains_key(name) {
+            return is_subject && self.kind == JobKind::Snapshot;
+        }
+        if config.replicas.contains_key(name) {
+            return is_subject && self.kind == JobKind::Replicate;
+        }
+        match config.stores.contains_key(name) {
+            true => is_subject && matches!(self.kind, JobKind::Verify | JobKind::Reclaim),
+            false => name == self.kind.verb() || name == self.id(),
+        }
     }
 
     /// Says what the job does.

@@ -32,7 +32,7 @@ impl JobDecision {
         Self { runs: true, is_postponed: false, reason, period_start, next: None }
     }
 
-    /// The decision about a source that the user names: it runs in any case.
+    /// The decision about a job that the user names: it runs in any case.
     #[must_use]
     pub fn named_by_hand() -> Self {
         Self::runs("named by hand".to_owned(), None)

@@ -148,7 +148,7 @@ pub fn judge_store(context: JudgeContext<'_>, name: &str, view: &StoreView) -> S
         StoreView::Open(view) => judge.open(view),
         StoreView::WriteOnly(view) => judge.write_only(view),
         StoreView::Closed { error } => {
-            judge.unreadable(PromiseState::Broken, "the store cannot be read", Some(error))
+            judge.unreadable(PromiseState::Broken, &format!("the store cannot be read: {error}"))
         }
     });
     report
@@ -218,13 +218,14 @@ impl StoreJudge<'_> {
     /// Judges a store whose key may not read, by the things that are known without it.
     fn write_only(&self, view: &WriteOnlyView) -> StatusReport {
         let text = "this key may not read: ask on a machine whose key may";
-        let mut report = self.unreadable(PromiseState::Unknown, text, None);
+        let mut report = self.unreadable(PromiseState::Unknown, text);
         for promise in &mut report.promises {
             if promise.kind == PromiseKind::SnapshotWithin
                 && let Some(count) = view.emptied_sources.get(&promise.subject)
             {
                 promise.state = PromiseState::Broken;
                 promise.text = emptied_text(*count);
+                promise.depends_on = None;
             }
         }
         let continued = self.continued(None, view.unlooked_for);
@@ -240,13 +241,13 @@ impl StoreJudge<'_> {
 
     /// Judges a store whose facts cannot be read: every promise about it has the state of the
     /// store.
-    fn unreadable(&self, state: PromiseState, text: &str, error: Option<&String>) -> StatusReport {
+    fn unreadable(&self, state: PromiseState, text: &str) -> StatusReport {
         let limits = &self.context.config.promises;
         let first = JudgedPromise::new(PromiseKind::Store, self.name, None, state, text);
-        let first = JudgedPromise { detail: error.cloned(), ..first };
         let follows = format!("the store {} cannot be read", self.name);
         let other = |kind, subject: &str, limit: Option<Duration>| {
-            limit.map(|limit| JudgedPromise::new(kind, subject, Some(limit), state, follows.clone()))
+            let judged = JudgedPromise::new(kind, subject, Some(limit?), state, follows.clone());
+            Some(JudgedPromise { depends_on: Some(self.name.to_owned()), ..judged })
         };
         let mut all = vec![first];
         for (source_name, source) in self.own_sources() {
@@ -527,6 +528,7 @@ mod tests {
 
     use super::*;
     use crate::config::ConfigText;
+    use crate::promise::folded;
 
     const DAY: i64 = 86_400_000_000_000;
     const NOW: Timestamp = Timestamp(20_000 * DAY);
@@ -583,10 +585,21 @@ mod tests {
             ]
         );
         assert!(closed.iter().all(|(_, _, state, _)| *state == PromiseState::Broken));
-        assert_eq!(closed.last().unwrap().3.as_deref(), Some("no such folder"));
         let unknown = judged(StoreView::WriteOnly(WriteOnlyView::default()));
         assert!(unknown.iter().all(|(_, _, state, _)| *state == PromiseState::Unknown));
         assert_eq!(unknown.len(), closed.len());
+    }
+
+    #[test]
+    fn the_first_cause_comes_first_and_once() {
+        let config = config();
+        let context = JudgeContext { config: &config, host: "web1", now: NOW };
+        let closed = judge_store(context, "main", &StoreView::Closed { error: "no such folder".into() });
+        let told = folded(&closed.promises);
+        let [(store, 7)] = told[..] else { panic!("{told:?}") };
+        assert_eq!(store.text, "the store cannot be read: no such folder");
+        let open = judge_store(context, "main", &StoreView::Open(Box::default()));
+        assert_eq!(folded(&open.promises).len(), open.promises.len());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use varve_block::visible;
 
-use crate::promise::{JudgedPromise, PromiseState};
+use crate::promise::{JudgedPromise, PromiseState, folded};
 use crate::timing::show_time_span;
 
 /// A notice about the promises of a machine.
@@ -33,8 +33,9 @@ impl PromiseNotice {
             changed.iter().any(|one| (one.kind, &one.subject) == (promise.kind, &promise.subject))
         };
         let others = all.iter().filter(|promise| promise.state != PromiseState::Kept && !is_changed(promise));
+        let told = folded(changed.iter().copied().chain(others));
         let lines: Vec<_> =
-            changed.iter().copied().chain(others).map(|promise| line(promise, has_details)).collect();
+            told.into_iter().map(|(promise, count)| line(promise, count, has_details)).collect();
         let value = json!({
             "machine": machine,
             "title": title,
@@ -53,7 +54,8 @@ impl PromiseNotice {
         all: &[JudgedPromise],
         has_details: bool,
     ) -> Self {
-        let lines: Vec<_> = all.iter().map(|promise| line(promise, has_details)).collect();
+        let told = folded(all).into_iter();
+        let lines: Vec<_> = told.map(|(promise, count)| line(promise, count, has_details)).collect();
         let notice = Self::new(machine, changed, all, has_details);
         Self { title: format!("{} (report of the week)", notice.title), text: lines.join("\n"), ..notice }
     }
@@ -70,7 +72,7 @@ impl PromiseNotice {
     }
 }
 
-fn line(promise: &JudgedPromise, has_details: bool) -> String {
+fn line(promise: &JudgedPromise, depending_count: usize, has_details: bool) -> String {
     let word = match promise.state {
         PromiseState::Broken => "BROKEN",
         PromiseState::Unknown => "UNKNOWN",
@@ -80,7 +82,18 @@ fn line(promise: &JudgedPromise, has_details: bool) -> String {
     let detail = promise.detail.as_ref().filter(|_| has_details);
     let detail = detail.map(|detail| format!(": {}", visible(detail))).unwrap_or_default();
     let text = visible(&promise.text);
-    format!("{word} {}{limit} {}: {text}{detail}", promise.kind.name(), promise.subject)
+    let others = depending_text(depending_count);
+    format!("{word} {}{limit} {}: {text}{detail}{others}", promise.kind.name(), promise.subject)
+}
+
+/// Says how many other promises depend on a store that cannot be read.
+#[must_use]
+pub fn depending_text(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => "; 1 other promise depends on it".to_owned(),
+        count => format!("; {count} other promises depend on it"),
+    }
 }
 
 /// Returns the form for programs. `has_details` allows the names of archived files and the messages

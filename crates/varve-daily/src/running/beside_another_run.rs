@@ -13,7 +13,7 @@ use crate::state::{StateFolder, WorkingRun};
 /// may wait for a server that never answers.
 ///
 /// # Errors
-/// When sources were named: they are not archived.
+/// When jobs were named: they are not done.
 pub(super) fn end_beside(
     loaded: &LoadedConfig,
     state: &StateFolder,

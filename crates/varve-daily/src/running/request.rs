@@ -1,5 +1,6 @@
 //! The request for a run, and its end.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -7,34 +8,44 @@ use varve_session::UsageError;
 use varve_world::{Clock, RealClock};
 
 use super::job_end::JobOutcome;
-use crate::jobs::{DailyJob, Histories, JobDecision, clock_obstacle, decide};
+use crate::jobs::{DailyJob, Histories, JobDecision, JobKind, clock_obstacle, decide, jobs};
 use crate::loaded_config::LoadedConfig;
 
 /// The request for a run.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
-    /// The sources that are archived now, whatever the conditions are; none for all jobs that are
-    /// due.
-    pub sources: Vec<String>,
+    /// The names of jobs that run now, due or not, and whatever the conditions are; none for all
+    /// jobs that are due.
+    pub names: Vec<String>,
     /// The folder with the state of the machine: `/`, but for tests.
     pub system_root: PathBuf,
 }
 
 impl RunRequest {
-    /// Reports whether sources were named.
+    /// Reports whether jobs were named.
     #[must_use]
     pub fn is_by_hand(&self) -> bool {
-        !self.sources.is_empty()
+        !self.names.is_empty()
     }
 
-    pub(super) fn require_known_sources(&self, loaded: &LoadedConfig) -> Result<()> {
-        for name in &self.sources {
-            if !loaded.config.sources.contains_key(name) {
-                let known: Vec<_> = loaded.config.sources.keys().map(String::as_str).collect();
-                bail!(UsageError(format!("there is no source {name}: known are {}", known.join(", "))));
+    /// Returns the named jobs, or all jobs.
+    ///
+    /// # Errors
+    /// A usage error when a name means no job.
+    pub(super) fn chosen<'a>(&self, loaded: &'a LoadedConfig) -> Result<Vec<DailyJob<'a>>> {
+        let mut all = jobs(loaded);
+        for name in &self.names {
+            if !all.iter().any(|job| job.is_called(name, &loaded.config)) {
+                let kinds = all.iter().filter(|job| job.kind > JobKind::Replicate);
+                let kinds: BTreeSet<_> = kinds.map(|job| job.kind.verb()).collect();
+                let subjects: BTreeSet<_> = all.iter().map(|job| job.subject).collect();
+                let known: Vec<_> = subjects.into_iter().chain(kinds).collect();
+                bail!(UsageError(format!("no job is called {name}: known are {}", known.join(", "))));
             }
         }
-        Ok(())
+        let is_named = |job: &DailyJob<'_>| self.names.iter().any(|name| job.is_called(name, &loaded.config));
+        all.retain(|job| !self.is_by_hand() || is_named(job));
+        Ok(all)
     }
 
     /// Decides about a job now. A store that does not open is an error of the job itself.

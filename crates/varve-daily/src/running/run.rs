@@ -14,7 +14,7 @@ use super::observer::RunObserver;
 use super::request::{RunEnd, RunRequest};
 use super::run_notices::after_run;
 use crate::freeze::UndoStep;
-use crate::jobs::{DailyJob, Histories, JobDecision, JobKind, jobs};
+use crate::jobs::{DailyJob, Histories, JobDecision, JobKind};
 use crate::loaded_config::LoadedConfig;
 use crate::state::{LoggedJob, RunLock, StateFolder, WorkingRun};
 
@@ -27,18 +27,17 @@ const KINDS: [JobKind; 5] =
 /// Returns all jobs of a request, with the decision about each. Nothing is changed.
 ///
 /// # Errors
-/// A usage error when a named source is not known.
+/// A usage error when a name means no job.
 pub fn planned_jobs<'a>(
     loaded: &'a LoadedConfig,
     request: &RunRequest,
 ) -> Result<Vec<(DailyJob<'a>, JobDecision)>> {
-    request.require_known_sources(loaded)?;
+    let chosen = request.chosen(loaded)?;
     let state = StateFolder::to_read(&loaded.state);
     let mut histories = state.histories();
     histories.refresh(loaded);
     let pause = state.paused_until(RealClock.now()).filter(|_| !request.is_by_hand());
-    let chosen = jobs(loaded).into_iter().filter(|job| job.is_chosen(&request.sources));
-    let planned = chosen.map(|job| {
+    let planned = chosen.into_iter().map(|job| {
         let mut decision = request.decide(&job, loaded, &histories);
         if let Some(until) = pause.filter(|_| decision.runs) {
             decision.runs = false;
@@ -49,10 +48,10 @@ pub fn planned_jobs<'a>(
     Ok(planned.collect())
 }
 
-/// Runs the jobs that are due, or archives the named sources.
+/// Runs the jobs that are due, or those that are named.
 ///
 /// # Errors
-/// A usage error when a named source is not known, [`Interrupted`] after a signal, and when the
+/// A usage error when a name means no job, [`Interrupted`] after a signal, and when the
 /// state folder cannot be used. A job that fails is no error of the run.
 #[expect(clippy::disallowed_methods, reason = "jobs take real time")]
 pub fn run_due_jobs(
@@ -60,7 +59,7 @@ pub fn run_due_jobs(
     request: &RunRequest,
     observer: &dyn RunObserver,
 ) -> Result<RunEnd> {
-    request.require_known_sources(loaded)?;
+    let chosen = request.chosen(loaded)?;
     let state = StateFolder::open(&loaded.state)?;
     if !request.is_by_hand() {
         // On a full disk the look is lost, and the work goes on.
@@ -87,13 +86,13 @@ pub fn run_due_jobs(
         run.notify();
         return Ok(run.end);
     }
-    let all = jobs(loaded);
-    let of_kind = |kind| all.iter().filter(move |job| job.kind == kind && job.is_chosen(&request.sources));
+    let of_kind = |kind| chosen.iter().filter(move |job| job.kind == kind);
     let mut sources_done = Instant::now();
     for kind in KINDS.into_iter().filter(|kind| of_kind(*kind).next().is_some()) {
         run.histories.refresh(loaded);
         for job in of_kind(kind) {
-            if kind != JobKind::Snapshot && sources_done.elapsed() >= SOURCES_EVERY {
+            let may_be_due = kind != JobKind::Snapshot && !request.is_by_hand();
+            if may_be_due && sources_done.elapsed() >= SOURCES_EVERY {
                 of_kind(JobKind::Snapshot).try_for_each(|source| run.job(source))?;
                 sources_done = Instant::now();
             }

@@ -11,7 +11,7 @@ use super::{Arguments, GlobalArgs, PlanningArguments};
 const SECRETS: [&str; 4] = ["key_file", "key_file_command", "passphrase_file", "passphrase_command"];
 
 /// Command names of other programs that have no equivalent command here, with an explanation.
-const EXPLAINED: [(&[&str], &str); 9] = [
+const EXPLAINED: [(&[&str], &str); 10] = [
     (&["umount", "unmount"], "unmount with `fusermount3 -u FOLDER`, or with Ctrl-C where `varve mount` runs"),
     (
         &["unlock", "break-lock"],
@@ -21,6 +21,7 @@ const EXPLAINED: [(&[&str], &str); 9] = [
         &["delete", "compact", "purge", "expire"],
         "`varve forget` takes snapshots off the list, and `varve gc` frees their space; `varve prune` does both by rules",
     ),
+    (&["create"], "`varve snapshot FOLDER` archives a folder, `varve init` makes a store"),
     (&["extract"], "`varve restore SNAPSHOT[:PATH] DESTINATION` takes files out"),
     (&["dump"], "`varve cat SNAPSHOT:PATH` writes a file to standard output"),
     (&["plan"], "`varve-plan predict` compares stores and hardware"),

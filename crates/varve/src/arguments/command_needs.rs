@@ -26,7 +26,7 @@ pub struct CommandNeeds {
 
 impl CommandNeeds {
     /// A command that reads a store.
-    const READER: Self = Self {
+    pub const READER: Self = Self {
         configured_store: true,
         writes_content: false,
         replica_reads: ReplicaReads::Cached,

@@ -13,7 +13,8 @@ Does what is due, in this order: snapshots, replicas, verification, retention wi
 succeeded since its last time, so any timer may call this, as often as it likes: every ten minutes is usual. Nothing has to be caught \
 up after a missed night.
 
-Sources that are named are archived now, due or not, and whatever the conditions are. Another run of the same configuration that is \
+Jobs that are named are done now, due or not, and whatever the conditions are: the name of a source means its snapshot, that of a \
+replica its update, and that of a store the care for it; `verify`, `reclaim` and `drill` mean all jobs of their kind. Another run of the same configuration that is \
 still at work is left alone. Each job waits for other writers of its store as long as `wait` says.
 
 Exit status: 0 done or nothing due, 3 a snapshot has gaps, 1 a job failed, 5 damage was found, 11 another writer held a store for \
@@ -22,7 +23,8 @@ too long; with --or-fail 6 if nothing was done.
 Examples:
   varve run               what a timer calls
   varve run --dry-run     what would be done, and why
-  varve run home          archive the source `home` now";
+  varve run home          archive the source `home` now
+  varve run copy drill    bring the replica `copy` up to date, and do all drills";
 
 pub const STATUS_HELP: &str = "\
 Judges the promises in the configuration from the archive itself: from its snapshots, the record of readings, its trash, the state of \
@@ -41,12 +43,11 @@ pub const SETUP_HELP: &str = "\
 Asks for the folders, the store, how often, a second copy, and who is told when something is wrong. Writes the configuration with a \
 new key file beside it, makes the store, and prints the paper key, which belongs away from this machine.
 
-A file for --answers has the same answers:
-  folders = [\"/home\", \"/etc\"]
-  store = \"/backup/store\"
-  every = \"day at 02:00\"
-  replica = \"/media/usb/varve\"
-  notify = \"ops@example.org\"";
+Each answer is checked when it is given, and a wrong one is asked for again.
+
+Examples:
+  varve setup --answers-example >answers.toml    the same questions as a file
+  varve setup --answers answers.toml";
 
 /// The operations on the configuration.
 #[derive(Debug, Clone, Subcommand)]
@@ -121,14 +122,18 @@ pub struct SetupArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub answers: Option<PathBuf>,
 
+    /// Print an example of a file for --answers, and do nothing
+    #[arg(long, conflicts_with = "answers")]
+    pub answers_example: bool,
+
     #[command(flatten)]
     pub file: ConfigFileArgs,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct PauseArgs {
-    /// The time after which it goes on by itself, such as 3d; sources that are named to `run` are
-    /// archived nevertheless
+    /// The time after which it goes on by itself, such as 3d; jobs that are named to `run` are done
+    /// nevertheless
     #[arg(value_name = "TIME", required_unless_present = "end", value_parser = parse_duration)]
     pub time: Option<Duration>,
 
@@ -142,16 +147,17 @@ pub struct PauseArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// Sources of the configuration, to be archived now [default: all jobs that are due]
-    #[arg(value_name = "SOURCE")]
-    pub sources: Vec<String>,
+    /// What to do now: a source to archive, a replica to bring up to date, a store to verify and to
+    /// free space in, or a kind of jobs, such as drill [default: all jobs that are due]
+    #[arg(value_name = "NAME")]
+    pub jobs: Vec<String>,
 
     /// List the jobs that would run, with the reasons, and do nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 
     /// Stay, and look for work each time after this time, until interrupted [default: 10m]
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10m", require_equals = true, conflicts_with_all = ["dry_run", "or_fail", "sources"], value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10m", require_equals = true, conflicts_with_all = ["dry_run", "or_fail", "jobs"], value_parser = parse_duration)]
     pub watch: Option<Duration>,
 
     /// End with status 6 if nothing was done

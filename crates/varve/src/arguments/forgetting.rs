@@ -5,7 +5,7 @@ use varve_world::Timestamp;
 
 use super::retention::RetentionArgs;
 use super::snapshot_filter::SnapshotFilterArgs;
-use super::value::{parse_end, parse_label, parse_name};
+use super::value::{parse_end, parse_label};
 
 pub const HOLD_HELP: &str = "\
 A snapshot with a hold cannot be forgotten until each of its holds is released. A snapshot with --keep-until cannot be forgotten \
@@ -24,15 +24,17 @@ A forgotten snapshot goes to the trash: it is no longer listed, and all of its d
 --undo` brings it back. Forgetting frees no space by itself.
 
 Snapshots that are named are forgotten, or nothing is if one of them is protected by `hold`. Without names, all snapshots that meet \
-the conditions are forgotten, except the protected ones, and except those that a rule keeps. With rules, the newest snapshot of \
-each group always stays. A policy file can have more rules: keep_within_daily and the like, and count_like, for rules that count as \
+the conditions are forgotten, except the protected ones, and except those that a rule keeps. With rules, a name is that of a series, \
+as with --name, and the newest snapshot of each group always stays. A policy file can have more rules: keep_within_daily and the like, and count_like, for rules that count as \
 those of borg or Proxmox Backup Server do.
 
 Examples:
   varve -s /backup/store forget web@2026-05-01 --dry-run
   varve -s /backup/store forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run
+  varve -s /backup/store forget home --keep-last 2
   varve -s /backup/store forget --host old-server --until 2025-12-31
   varve -s /backup/store snapshots --trash
+  varve -s /backup/store forget --undo                      what the last one took
   varve -s /backup/store forget --undo web@2026-05-01";
 
 /// `varve hold`
@@ -78,7 +80,7 @@ pub struct ReleaseArgs {
 /// `varve forget`
 #[derive(Debug, Clone, Args)]
 pub struct ForgetArgs {
-    /// The snapshots; without names, all that meet the conditions
+    /// The snapshots; without names, all that meet the conditions; with rules, the names of series
     #[arg(value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
 
@@ -99,10 +101,6 @@ pub struct ForgetArgs {
     /// Believe the clock, although the snapshots do not bear it out
     #[arg(long)]
     pub trust_clock: bool,
-
-    /// With rules: judge only snapshots of this name; may be given several times
-    #[arg(long = "name", value_name = "NAME", value_parser = parse_name)]
-    pub names: Vec<String>,
 
     #[command(flatten)]
     pub retention: RetentionArgs,

@@ -36,6 +36,7 @@ group. A store with SHA-1 scores needs --keep-roots, --keep-all-roots or --no-fo
 
 Examples:
   varve -s /backup/store prune --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run
+  varve -s /backup/store prune home --keep-last 7
   varve -s /backup/store prune --policy keep.txt
   varve -s /backup/store prune --keep-last 1 --host old-server --undo-days 0";
 
@@ -58,6 +59,10 @@ pub struct GcArgs {
 /// `varve prune`
 #[derive(Debug, Clone, Args)]
 pub struct PruneArgs {
+    /// The names of the series that are judged, as with --name [default: all]
+    #[arg(value_name = "SNAPSHOT")]
+    pub series: Vec<String>,
+
     /// Print both plans, and change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -86,12 +91,11 @@ impl PruneArgs {
     /// Returns the arguments of the `forget` that this is.
     pub fn forget(&self) -> ForgetArgs {
         ForgetArgs {
-            snapshots: Vec::new(),
+            snapshots: self.series.clone(),
             dry_run: self.dry_run,
             undo: false,
             undo_days: self.undo_days,
             trust_clock: self.trust_clock,
-            names: Vec::new(),
             retention: self.retention.clone(),
             which: self.which.clone(),
         }

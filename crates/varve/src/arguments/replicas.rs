@@ -30,7 +30,8 @@ Examples:
 
 #[derive(Debug, Clone, Args)]
 pub struct ReplicateArgs {
-    /// The targets: folders or URLs [default: all remembered ones]
+    /// The targets: folders or URLs [default: all remembered ones, or else those of the
+    /// configuration]
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub targets: Vec<String>,
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use varve_content::folder::Overwrite;
 use varve_machine::ImageFormat;
 
@@ -11,6 +11,7 @@ use super::SnapshotFilterArgs;
 use super::value::{parse_exclude, parse_format};
 
 #[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("merge").args(["overwrite", "in_place"]).multiple(true)))]
 pub struct RestoreArgs {
     /// The snapshots, or paths in them, and at the end the destination: a file, a folder or a block
     /// device; `-` for standard output
@@ -55,7 +56,7 @@ pub struct RestoreArgs {
     ///
     /// First lists the entries to be removed, and asks. Nothing is removed before everything is
     /// restored.
-    #[arg(long, requires = "overwrite")]
+    #[arg(long, requires = "merge")]
     pub delete: bool,
 
     /// Do not ask before entries are removed, or changed in place
@@ -63,7 +64,7 @@ pub struct RestoreArgs {
     pub yes: bool,
 
     /// Allow a file to replace a folder with all its contents, and a folder to replace a file
-    #[arg(long, requires = "overwrite")]
+    #[arg(long, requires = "merge")]
     pub replace_types: bool,
 
     /// Read everything back from the disk, and compare it

@@ -6,12 +6,16 @@ use clap::{Args, ValueHint};
 use varve_archive::SnapshotFilter;
 use varve_world::Timestamp;
 
-use super::value::{parse_filter_tag, parse_since, parse_until};
+use super::value::{parse_filter_tag, parse_name, parse_since, parse_until};
 
 /// Only the snapshots that meet all of these are considered, by every command that has them.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Conditions for snapshots")]
 pub struct SnapshotFilterArgs {
+    /// Only snapshots of this name; may be given several times
+    #[arg(long = "name", value_name = "NAME", value_parser = parse_name)]
+    pub names: Vec<String>,
+
     /// Only snapshots of this host; may be given several times
     #[arg(long = "host", value_name = "HOST")]
     pub hosts: Vec<String>,
@@ -43,6 +47,7 @@ impl SnapshotFilterArgs {
     /// Returns the filter of these conditions.
     pub fn filter(&self) -> SnapshotFilter {
         SnapshotFilter {
+            names: self.names.clone(),
             hosts: self.hosts.clone(),
             paths: self.paths.iter().map(|path| whole(path)).collect(),
             tags: self.tags.clone(),

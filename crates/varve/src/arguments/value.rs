@@ -14,22 +14,20 @@ use varve_world::Timestamp;
 use super::Parity;
 use crate::moment;
 
-/// Parses a number of bytes: `8192`, `8K`, `64M`, `1G`.
+/// Parses a number of bytes: `8192`, `8K`, `64M`, `1G`. `MB` and `MiB` mean the same as `M`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let (digits, unit) =
-        match text.trim_end_matches(['b', 'B', 'i']).split_at_checked(text.len().saturating_sub(1)) {
-            Some((digits, unit)) if unit.chars().all(char::is_alphabetic) => (digits, unit),
-            _ => (text, ""),
-        };
-    let shift = match unit.to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err(format!("{text} is not a size: write 8192, 8K or 64M")),
+    let digits = text.trim_end_matches(|end: char| end.is_ascii_alphabetic());
+    let unit = text.get(digits.len()..).unwrap_or_default().to_ascii_uppercase();
+    let wrong = || format!("{text} is not a size: write 8192, 8K or 64M");
+    let shift = match unit.as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return Err(wrong()),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
+    let number: u64 = digits.trim_end().parse().map_err(|_| wrong())?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
 }
 
@@ -261,6 +259,7 @@ pub fn parse_end(text: &str) -> Result<Timestamp, String> {
 pub fn parse_tag(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((key, _)) if !key.is_empty() => Ok(text.into()),
+        None if !text.is_empty() => Err(format!("write KEY=VALUE, such as tag={text}")),
         _ => Err("write KEY=VALUE".into()),
     }
 }
@@ -286,7 +285,10 @@ mod tests {
         assert_eq!(parse_size("8K"), Ok(8192));
         assert_eq!(parse_size("64m"), Ok(64 << 20));
         assert_eq!(parse_size("1G"), Ok(1 << 30));
-        for bad in ["", "K", "8X", "-1", "99999999999G"] {
+        for text in ["5M", "5MB", "5mib", "5 MiB"] {
+            assert_eq!(parse_size(text), Ok(5 << 20), "{text}");
+        }
+        for bad in ["", "K", "MB", "5i", "5BM", "8X", "-1", "99999999999G"] {
             assert!(parse_size(bad).is_err(), "{bad:?}");
         }
     }

@@ -3,6 +3,7 @@
 
 pub mod clone;
 pub mod content_key;
+mod copy_notes;
 pub mod forget;
 pub mod gc;
 pub mod hold;

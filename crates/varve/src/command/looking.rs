@@ -4,6 +4,7 @@ pub mod arena_space;
 pub mod diff;
 pub mod find;
 pub mod left_out;
+mod listed_copies;
 pub mod ls;
 pub mod snapshot_list;
 pub mod space_needs;

@@ -1,4 +1,5 @@
-//! The commands `completions` and `man`, generated from the same definitions as `--help`.
+//! The commands `completions` and `man`. The pages are generated from the same definitions as
+//! `--help`.
 
 mod man;
 
@@ -8,15 +9,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::arguments::ProgramArguments;
+use crate::command::completing;
 use crate::outcome::CommandOutcome;
 use crate::say::Output;
 
 pub(super) fn completions<P: ProgramArguments>(shell: clap_complete::Shell) -> Result<CommandOutcome> {
-    // Generate in memory first: the generator panics if a write fails.
-    let mut script = Vec::new();
-    let mut command = P::command();
-    let name = command.get_name().to_owned();
-    clap_complete::generate(shell, &mut command, name, &mut script);
+    let script = completing::script::<P>(shell)?;
     Output::new().write_all(&script).context("cannot write to standard output")?;
     Ok(CommandOutcome::Done)
 }

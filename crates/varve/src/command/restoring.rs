@@ -7,6 +7,7 @@ mod hints;
 mod image;
 mod protected_paths;
 mod restore_plan;
+mod total;
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -74,6 +75,10 @@ pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutc
             damaged: Some(&damaged),
         };
         let shown = ShownProgress::start(&place.name(), &progress, invocation.quiet || restore.dry_run);
+        // Patterns leave out an unknown part, and of several places each would set a total.
+        if restore.includes.is_empty() && restore.excludes.is_empty() && places.len() == 1 {
+            total::count_ahead(&shown, &blocks, place, restore.overwrite().is_some());
+        }
         let restored = restore_one(from, place, content, restore, target, &progress);
         drop(shown);
         invocation.session.report_lost(&blocks);

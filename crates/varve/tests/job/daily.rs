@@ -277,9 +277,9 @@ fn the_rules_of_a_source_judge_its_own_snapshots_alone() {
     assert_eq!(names.iter().filter(|name| *name == "by-hand").count(), 4);
     let reclaimed = run_log(&sandbox).into_iter().find(|line| line["job"] == "reclaim main").unwrap();
     assert_eq!(reclaimed["forgotten"].as_array().unwrap().len(), 3);
-    // The same rules on the command line need the name, too.
+    // A name alone is no reason to forget a whole series.
     let refused = sandbox.fails(2, ["forget", "--name", "home"]);
-    assert!(refused.contains("--name is for rules"), "{refused}");
+    assert!(refused.contains("--name alone would take the whole series"), "{refused}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ mod qemu;
 mod sandbox;
 
 mod attaching;
+mod completing;
+mod copies;
 mod copy;
 mod daily;
 mod daily_care;
@@ -37,6 +39,7 @@ mod deltas;
 mod forgetting;
 mod formats;
 mod golden;
+mod habits;
 mod index_paths;
 mod inside;
 mod keys;

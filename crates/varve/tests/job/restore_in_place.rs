@@ -46,7 +46,7 @@ fn a_folder_comes_back_to_its_place() {
     let again = sandbox.ok(["restore", "home", "--in-place"]);
     assert!(again.contains("is as the snapshot has it: nothing was changed"), "{again}");
     // A removal is asked for, too.
-    sandbox.ok(["restore", "home", "--in-place", "--yes", "--overwrite", "if-changed", "--delete"]);
+    sandbox.ok(["restore", "home", "--in-place", "--yes", "--delete"]);
     assert!(!sandbox.path("home/new").exists());
 }
 

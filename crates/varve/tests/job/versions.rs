@@ -67,6 +67,8 @@ fn each_content_of_a_file_is_a_version() {
     assert_eq!(sandbox.json(["versions", "home:anna"]).len(), 5);
     let none = sandbox.fails(1, ["versions", "home:anna/thesi"]);
     assert!(none.contains("there is no anna/thesi"), "{none}");
+    let upward = sandbox.fails(1, ["versions", "home:anna/../thesis"]);
+    assert!(upward.contains("`..` cannot be used in a snapshot"), "{upward}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! `docs/guide/from-restic.md` and `from-borg.md`: each command in their tables is run, in the
-//! order of the page. A command that mounts shows the file, and is ended.
+//! `docs/guide/from-restic.md`, `from-borg.md`, and the habits in `moving-in.md`: each command in
+//! their tables is run, in the order of the page. A command that mounts shows the file, and is
+//! ended.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,6 +14,7 @@ use crate::sandbox::{Sandbox, tool};
 
 const FROM_RESTIC: &str = include_str!("../../../../docs/guide/from-restic.md");
 const FROM_BORG: &str = include_str!("../../../../docs/guide/from-borg.md");
+const MOVING_IN: &str = include_str!("../../../../docs/guide/moving-in.md");
 const PASSPHRASE: &str = "a pass phrase";
 
 /// The commands in each row of a page's table: theirs, and ours.
@@ -126,6 +128,16 @@ impl Stage {
         tool("fusermount3", [OsStr::new("-u"), at.as_os_str()]);
         assert!(mount.running.wait().success(), "{line}: {}", mount.running.complaints());
     }
+}
+
+#[test]
+fn the_lines_of_habits() {
+    let (_, habits) = MOVING_IN.split_once("## Habits at the terminal").unwrap();
+    let mut stage = Stage::new();
+    let rows = rows(habits);
+    assert!(rows.len() >= 25, "{rows:?}");
+    let lines = rows.iter().flat_map(|[lines, _]| lines).filter(|line| !line.starts_with("varve "));
+    lines.for_each(|line| stage.run_ours(line));
 }
 
 #[test]

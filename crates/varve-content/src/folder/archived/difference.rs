@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::error::Error;
 use std::io;
 use std::iter::Peekable;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use varve_block::BlockStore;
@@ -46,14 +46,18 @@ pub enum PathChange<'a> {
     Unreadable(Box<dyn Error + Send + Sync>),
 }
 
+/// Receives each difference, and decides whether the comparison goes on.
+pub type ChangeVisitor<'a> = dyn FnMut(&Path, PathChange<'_>) -> ControlFlow<()> + 'a;
+
 /// Reports each path in which `new` differs from `old`, depth first, names in the order of their
 /// bytes. Files and folders that are known to have the same content are not read. A node whose kind
-/// has changed is reported as removed and added.
-pub fn compare_folders(old: Tree<'_>, new: Tree<'_>, visitor: &mut dyn FnMut(&Path, PathChange<'_>)) {
+/// has changed is reported as removed and added. The comparison ends when the visitor breaks off.
+pub fn compare_folders(old: Tree<'_>, new: Tree<'_>, visitor: &mut ChangeVisitor<'_>) {
     let mut comparison = Comparison {
         old,
         new,
         visitor,
+        is_ended: false,
         open: Vec::new(),
         path: PathBuf::new(),
         volumes: VolumeChanges::default(),
@@ -65,7 +69,8 @@ pub fn compare_folders(old: Tree<'_>, new: Tree<'_>, visitor: &mut dyn FnMut(&Pa
 struct Comparison<'a, 'v> {
     old: Tree<'a>,
     new: Tree<'a>,
-    visitor: &'v mut dyn FnMut(&Path, PathChange<'_>),
+    visitor: &'v mut ChangeVisitor<'v>,
+    is_ended: bool,
     open: Vec<(PeekableNodes<'a>, PeekableNodes<'a>)>,
     path: PathBuf,
     volumes: VolumeChanges,
@@ -122,7 +127,9 @@ type PeekableNodes<'a> = Peekable<Nodes<'a>>;
 
 impl Comparison<'_, '_> {
     fn run(&mut self) {
-        while let Some((old, new)) = self.open.last_mut() {
+        while !self.is_ended
+            && let Some((old, new)) = self.open.last_mut()
+        {
             let name = |side: Option<&Result<Node, ReadFolderError>>| {
                 side.map(|node| node.as_ref().map(|node| node.name.clone()).unwrap_or_default())
             };
@@ -146,10 +153,17 @@ impl Comparison<'_, '_> {
             match (old.transpose(), new.transpose()) {
                 (Ok(old), Ok(new)) => self.step(old.as_ref(), new.as_ref()),
                 (Err(error), _) | (_, Err(error)) => {
-                    (self.visitor)(&self.path, PathChange::Unreadable(error.into()));
+                    let path = self.path.clone();
+                    self.tell(&path, PathChange::Unreadable(error.into()));
                     self.leave();
                 }
             }
+        }
+    }
+
+    fn tell(&mut self, path: &Path, change: PathChange<'_>) {
+        if !self.is_ended {
+            self.is_ended = (self.visitor)(path, change).is_break();
         }
     }
 
@@ -177,14 +191,14 @@ impl Comparison<'_, '_> {
         }
         let differs = match self.differs(self.old.at(old), self.new.at(new)) {
             Ok(differs) => differs,
-            Err(error) => return (self.visitor)(path, PathChange::Unreadable(error)),
+            Err(error) => return self.tell(path, PathChange::Unreadable(error)),
         };
         let is_folder = old.kind == NodeKind::Folder;
         let bytes_differ = !is_folder && differs;
         let content = bytes_differ || old.target != new.target || old.device != new.device;
         let metadata = metadata_differs(old, new);
         if content || metadata {
-            (self.visitor)(path, PathChange::Changed { old, new, content, metadata });
+            self.tell(path, PathChange::Changed { old, new, content, metadata });
         }
         if is_folder && differs {
             self.open.push((self.old.files.nodes(old).peekable(), self.new.files.nodes(new).peekable()));
@@ -226,12 +240,12 @@ impl Comparison<'_, '_> {
     fn tell_all(&mut self, path: &Path, tree: Tree<'_>, change: &dyn for<'n> Fn(&'n Node) -> PathChange<'n>) {
         list(tree.files, tree.root, &mut |listed| {
             match listed {
-                ListEvent::Node { path: below, node } => (self.visitor)(&join(path, below), change(node)),
+                ListEvent::Node { path: below, node } => self.tell(&join(path, below), change(node)),
                 ListEvent::Unreadable { path: below, error } => {
-                    (self.visitor)(&join(path, below), PathChange::Unreadable(error));
+                    self.tell(&join(path, below), PathChange::Unreadable(error));
                 }
             }
-            ListNext::Descend
+            if self.is_ended { ListNext::Stop } else { ListNext::Descend }
         });
     }
 }

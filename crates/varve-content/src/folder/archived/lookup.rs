@@ -11,10 +11,12 @@ use crate::records::node_list::ReadFolderError;
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
     /// A folder on the path does not have the next name.
-    #[error("there is no {}", path.display())]
+    #[error("there is no {}{}", path.display(), meant_text(meant.as_deref()))]
     NotFound {
         /// The path up to and including the missing name.
         path: PathBuf,
+        /// A path that exists and may have been meant, if a caller has looked for one.
+        meant: Option<PathBuf>,
     },
     /// A node on the path is not a folder.
     #[error("{} is a {kind}, not a folder", path.display())]
@@ -29,6 +31,10 @@ pub enum LookupError {
     /// A folder on the path is unreadable.
     #[error("the folder {} cannot be read", path.display())]
     Folder { path: PathBuf, source: Box<ReadFolderError> },
+}
+
+fn meant_text(meant: Option<&Path>) -> String {
+    meant.map(|meant| format!("; did you mean {}?", meant.display())).unwrap_or_default()
 }
 
 /// Finds the node at `path`, relative to the node `root`. An empty path or `/` is `root` itself.
@@ -53,7 +59,7 @@ pub fn lookup(files: &dyn Files, root: &Node, path: &Path) -> Result<Node, Looku
             Err(source) => return Err(LookupError::Folder { path: passed, source: Box::new(source) }),
         };
         passed.push(name);
-        node = found.ok_or_else(|| LookupError::NotFound { path: passed.clone() })?;
+        node = found.ok_or_else(|| LookupError::NotFound { path: passed.clone(), meant: None })?;
     }
     Ok(node)
 }

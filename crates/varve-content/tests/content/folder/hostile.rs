@@ -1,6 +1,7 @@
 //! Malicious trees cause errors, and nothing outside of the destination changes.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use varve_block::{BlockKind, BlockStore};
@@ -178,6 +179,7 @@ fn damage_hides_only_what_is_below() {
                 PathChange::Unreadable(_) => "unreadable",
             };
             changes.push((path.to_str().unwrap().to_owned(), what));
+            ControlFlow::Continue(())
         },
     );
     let expected = [("b", "unreadable"), ("c", "removed"), ("d", "added")];

@@ -1,6 +1,7 @@
 //! Listing, finding and comparing in archived folders.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use varve_content::folder::{
@@ -82,6 +83,7 @@ fn a_comparison_tells_what_differs() {
                 other => panic!("{other:?}"),
             };
             changes.push((path.to_str().unwrap().to_owned(), what));
+            ControlFlow::Continue(())
         },
     );
     let expected = [
@@ -99,4 +101,17 @@ fn a_comparison_tells_what_differs() {
     // Both roots and both versions of `changed` are read, and each folder that was added or removed
     // as a whole. `same` is not read.
     assert_eq!(place.blocks.get_count() - read_before, 2 + 2 + 3);
+    // A visitor that has seen enough hears nothing more.
+    for count in 1..=changes.len() {
+        let mut told = 0;
+        compare_folders(
+            Tree { files: &StoredFiles::new(&place.blocks), root: &old },
+            Tree { files: &StoredFiles::new(&place.blocks), root: &new },
+            &mut |_, _| {
+                told += 1;
+                if told == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        );
+        assert_eq!(told, count);
+    }
 }

@@ -1,9 +1,10 @@
 //! The snapshots that a command may choose from, and the lookup of those that a command line names.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use varve_archive::{SelectError, Selected, Snapshot, select, series, split_place};
 use varve_session::UsageError;
 
@@ -55,6 +56,24 @@ impl<'a> ChosenSnapshots<'a> {
         }
     }
 
+    /// Finds all snapshots of these series, in the order of the archive; all of them if no series
+    /// is named.
+    pub fn of_series(&self, names: &[String]) -> Result<Vec<&'a Snapshot>> {
+        let mut ids = BTreeSet::new();
+        for name in names {
+            refuse_empty(name)?;
+            let found = series(&self.snapshots, name);
+            if found.is_empty() {
+                // The error tells similar names.
+                self.named(name)?;
+                bail!(UsageError(format!("{name:?} is a single snapshot: with rules, name a series")));
+            }
+            ids.extend(found.iter().map(|snapshot| snapshot.id));
+        }
+        let is_named = |snapshot: &&&Snapshot| names.is_empty() || ids.contains(&snapshot.id);
+        Ok(self.snapshots.iter().filter(is_named).copied().collect())
+    }
+
     /// Finds the place that `SNAPSHOT[:PATH]` names.
     pub fn place(&self, text: &'a OsStr) -> Result<PlaceInSnapshot<'a>> {
         if let Some((line, path)) = vac_place(text)? {
@@ -75,8 +94,18 @@ impl<'a> ChosenSnapshots<'a> {
             .collect()
     }
 
-    fn explained(&self, error: SelectError) -> SelectError {
-        if self.none_left && error == SelectError::Empty { SelectError::NoneLeft } else { error }
+    fn explained(&self, error: SelectError) -> Error {
+        match error {
+            SelectError::Empty if self.none_left => SelectError::NoneLeft.into(),
+            SelectError::TooOld { ref text, oldest } => {
+                let time =
+                    self.snapshots.iter().find(|one| one.id == oldest).map(|one| moment::show(one.time));
+                let text = format!("{text:?}: no snapshot is that old");
+                let oldest = time.map(|time| format!("; the oldest is of {time}")).unwrap_or_default();
+                anyhow!("{text}{oldest}")
+            }
+            error => error.into(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -17,6 +17,7 @@ use varve_content::{Files, ImageFiles, Node, NodeKind};
 use varve_replica::HealingStore;
 use varve_tree::Entry;
 
+use super::meant_path::meant_path;
 use crate::{moment, show};
 
 /// A snapshot or an archive of another program, and a path in it, as `SNAPSHOT[:PATH]` names them.
@@ -136,13 +137,46 @@ impl PlaceInSnapshot<'_> {
         }
     }
 
-    /// Looks up the contents of this place.
+    /// Looks up the contents of this place. If it does not exist, the error names the place that
+    /// may have been meant.
     pub fn content<'a>(&self, blocks: &'a Arc<HealingStore>) -> Result<PlaceContent<'a>> {
+        let found = self.look_up(blocks).map_err(|error| match error.downcast() {
+            Ok(LookupError::NotFound { path, .. }) => {
+                LookupError::NotFound { path, meant: self.meant(blocks) }.into()
+            }
+            Ok(error) => error.into(),
+            Err(error) => error,
+        });
+        found.with_context(|| self.title())
+    }
+
+    /// Looks up the contents of this place, which may be absent.
+    pub fn content_if_there<'a>(&self, blocks: &'a Arc<HealingStore>) -> Result<PlaceContent<'a>> {
+        self.look_up(blocks).with_context(|| self.title())
+    }
+
+    fn title(&self) -> String {
         match self.what {
-            NamedSource::Snapshot(snapshot) => self
-                .in_snapshot(blocks, snapshot)
-                .with_context(|| format!("{} {}", snapshot.name, moment::show(snapshot.time))),
-            NamedSource::Vac(line) => self.in_vac(blocks, &line).with_context(|| line.to_string()),
+            NamedSource::Snapshot(snapshot) => format!("{} {}", snapshot.name, moment::show(snapshot.time)),
+            NamedSource::Vac(line) => line.to_string(),
+        }
+    }
+
+    fn look_up<'a>(&self, blocks: &'a Arc<HealingStore>) -> Result<PlaceContent<'a>> {
+        match self.what {
+            NamedSource::Snapshot(snapshot) => self.in_snapshot(blocks, snapshot),
+            NamedSource::Vac(line) => self.in_vac(blocks, &line),
+        }
+    }
+
+    /// Returns the path that may have been meant.
+    fn meant(&self, blocks: &Arc<HealingStore>) -> Option<PathBuf> {
+        let snapshot = self.what.snapshot();
+        let root = PlaceInSnapshot { what: self.what, path: Path::new("") };
+        match root.look_up(blocks).ok()? {
+            PlaceContent::Disk(disk) => meant_path(snapshot, &disk, &disk.root(), self.path),
+            PlaceContent::Node { files, node } => meant_path(snapshot, &*files, &node, self.path),
+            PlaceContent::Raw(_) => None,
         }
     }
 

@@ -59,7 +59,8 @@ fn explain(invocation: &Invocation, job: &DailyJob<'_>, histories: &Histories, s
     let next = decision.next.map(|next| format!("; next at {}", moment::show(next))).unwrap_or_default();
     say!("  {}{next}", decision.reason);
     if let Some(last) = last {
-        let LoggedJob { time, outcome, message, .. } = last;
+        let time = last.began().map_or_else(|| last.time.clone(), moment::show);
+        let LoggedJob { outcome, message, .. } = last;
         let message = message.map(|message| format!(": {message}")).unwrap_or_default();
         say!("  last logged: {time} {outcome}{message}");
     }

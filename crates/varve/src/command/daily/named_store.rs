@@ -40,8 +40,8 @@ pub fn named_store(arguments: &GlobalArgs, needs: CommandNeeds) -> (Result<PathB
 }
 
 fn unnamed(reason: Option<String>) -> String {
-    let reason = reason.map(|reason| format!(", and {reason}")).unwrap_or_default();
-    format!(
-        "no store is given{reason}: name it with --store, or in VARVE_STORE; `varve setup` writes a configuration"
-    )
+    match reason {
+        Some(reason) => format!("no store is given with --store or in VARVE_STORE, and {reason}"),
+        None => "no store is given: name it with --store, or in VARVE_STORE".to_owned(),
+    }
 }

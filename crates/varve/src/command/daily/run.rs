@@ -37,7 +37,7 @@ pub fn run(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
 
 fn run_once(invocation: &Invocation, args: &RunArgs) -> Result<CommandOutcome> {
     let loaded = LoadedConfig::load(args.file.config.as_deref(), invocation.frontend())?;
-    let request = RunRequest { sources: args.sources.clone(), system_root: args.system_root.clone() };
+    let request = RunRequest { names: args.jobs.clone(), system_root: args.system_root.clone() };
     if args.dry_run {
         let planned = planned_jobs(&loaded, &request)?;
         planned.iter().for_each(|(job, decision)| print_planned(invocation, job, decision));

@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 use varve_block::to_hex;
 use varve_content::{NewFile, PRIVATE};
-use varve_daily::{ConfigText, DailyConfig, id_at, own_file, session_at};
-use varve_session::{Hinted, KeyOptions, UsageError};
+use varve_daily::{ConfigText, DailyConfig, Every, id_at, own_file, session_at};
+use varve_session::{Hinted, KeyOptions, UsageError, target};
 use varve_store::{Permission, Role};
 use varve_world::{Random, RealRandom};
 
@@ -39,6 +39,20 @@ const QUESTIONS: [(&str, &str, &str); 5] = [
     ("notify", "Who is told when something is wrong? (a mail address, or the URL of an ntfy topic)", ""),
 ];
 
+/// An example of a file with answers.
+const EXAMPLE: &str = r#"# The folders that are archived.
+folders = ["/home", "/etc"]
+# The folder of the archive, on another disk if possible.
+store = "/backup/store"
+# Without this line, it is "day at 02:00".
+every = "day at 02:00"
+# A second copy: a folder or a URL. Leave the line out for none.
+replica = "/media/usb/varve"
+# A mail address, or the URL of an ntfy topic. Leave the line out for none.
+notify = "ops@example.org"
+# Only for a store that exists: its key.
+# key-file = "/etc/varve/varve.key""#;
+
 /// The answers to the five questions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Answers {
@@ -61,6 +75,10 @@ enum SetupStore {
 }
 
 pub fn run(invocation: &Invocation, args: &SetupArgs) -> Result<CommandOutcome> {
+    if args.answers_example {
+        say!("{EXAMPLE}");
+        return Ok(CommandOutcome::Done);
+    }
     let file = match &args.file.config {
         Some(file) => std::path::absolute(file)?,
         None => own_file()?,
@@ -198,20 +216,27 @@ fn ask() -> Result<Answers> {
     }
     let mut answers = Answers::default();
     let mut lines = io::stdin().lock().lines();
-    for (key, question, usual) in QUESTIONS {
+    let mut ask = |answers: &mut Answers, key: &str, question: &str, usual: &str| -> Result<()> {
         let shown = if usual.is_empty() { String::new() } else { format!(" [{usual}]") };
-        eprint_question(&format!("{question}{shown} "))?;
-        let line = lines.next().context("the input has ended")??;
-        let answer = if line.trim().is_empty() { usual } else { line.trim() };
-        let value = match key {
-            "folders" => Value::Array(answer.split(',').map(|one| one.trim().into()).collect()),
-            _ => answer.into(),
-        };
-        answers.set(key, &value)?;
-        if key == "store" && is_store(answer) {
-            eprint_question("A store is there, and is joined. Which file has its key? ")?;
+        loop {
+            eprint_question(&format!("{question}{shown} "))?;
             let line = lines.next().context("the input has ended")??;
-            answers.key_file = line.trim().to_owned();
+            let answer = if line.trim().is_empty() { usual } else { line.trim() };
+            let value = match key {
+                "folders" => Value::Array(answer.split(',').map(|one| one.trim().into()).collect()),
+                _ => answer.into(),
+            };
+            answers.set(key, &value)?;
+            match answers.check(key) {
+                Ok(()) => return Ok(()),
+                Err(error) => warning!("{error}"),
+            }
+        }
+    };
+    for (key, question, usual) in QUESTIONS {
+        ask(&mut answers, key, question, usual)?;
+        if key == "store" && is_store(&answers.store) {
+            ask(&mut answers, KEY_FILE, "A store is there, and is joined. Which file has its key?", "")?;
         }
     }
     answers.checked()
@@ -246,7 +271,10 @@ impl Answers {
         };
         let text = || value.as_str().map(str::to_owned).with_context(|| format!("{key} must be a text"));
         match key {
-            "folders" => self.folders = texts().context("folders must be a list of texts")?,
+            "folders" => {
+                self.folders = texts().context("folders must be a list of texts")?;
+                self.folders.retain(|folder| !folder.is_empty());
+            }
             "store" => self.store = text()?,
             "every" => self.every = text()?,
             "replica" => self.replica = text()?,
@@ -260,28 +288,53 @@ impl Answers {
         Ok(())
     }
 
-    /// Checks what the configuration cannot check by itself.
-    fn checked(mut self) -> Result<Self> {
-        self.folders.retain(|folder| !folder.is_empty());
-        if self.folders.is_empty() {
-            bail!(UsageError("no folder is named: folders = [\"/home\"]".into()));
-        }
-        if let Some(folder) = self.folders.iter().find(|folder| !Path::new(folder).is_absolute()) {
-            bail!(UsageError(format!("{folder} is not an absolute path")));
-        }
-        if let Some(folder) = self.folders.iter().find(|folder| !Path::new(folder).is_dir()) {
-            bail!(UsageError(format!("there is no folder {folder}")));
-        }
-        if !Path::new(&self.store).is_absolute() {
-            bail!(UsageError(
-                "the store is a folder with an absolute path: store = \"/backup/store\"".into()
-            ));
-        }
-        if !self.key_file.is_empty() && !Path::new(&self.key_file).is_absolute() {
-            bail!(UsageError(format!("the key file {} is not an absolute path", self.key_file)));
-        }
+    /// Checks all answers.
+    fn checked(self) -> Result<Self> {
+        QUESTIONS.iter().map(|(key, ..)| *key).chain([KEY_FILE]).try_for_each(|key| self.check(key))?;
         Ok(self)
     }
+
+    /// Checks an answer.
+    fn check(&self, key: &str) -> Result<()> {
+        let wrong = match key {
+            "folders" => wrong_folder(&self.folders),
+            "store" if !Path::new(&self.store).is_absolute() => {
+                Some("the store is a folder with an absolute path: store = \"/backup/store\"".to_owned())
+            }
+            "every" => self.every.parse::<Every>().err().map(|error| error.to_string()),
+            "replica" if !self.replica.is_empty() => wrong_target(&self.replica),
+            "notify" if !self.notify.is_empty() && !self.notify.contains(['@', '/']) => {
+                Some(format!("{} is neither a mail address nor a URL", self.notify))
+            }
+            KEY_FILE if !self.key_file.is_empty() => self.wrong_key_file(),
+            _ => None,
+        };
+        wrong.map_or(Ok(()), |wrong| Err(UsageError(wrong).into()))
+    }
+
+    fn wrong_key_file(&self) -> Option<String> {
+        let file = &self.key_file;
+        match Path::new(file) {
+            path if !path.is_absolute() => Some(format!("the key file {file} is not an absolute path")),
+            path if is_store(&self.store) && !path.is_file() => Some(format!("there is no key file {file}")),
+            _ => None,
+        }
+    }
+}
+
+fn wrong_folder(folders: &[String]) -> Option<String> {
+    if folders.is_empty() {
+        return Some("no folder is named: folders = [\"/home\"]".into());
+    }
+    let relative = folders.iter().find(|folder| !Path::new(folder).is_absolute());
+    let relative = relative.map(|folder| format!("{folder} is not an absolute path"));
+    let absent = || folders.iter().find(|folder| !Path::new(folder).is_dir());
+    relative.or_else(|| absent().map(|folder| format!("there is no folder {folder}")))
+}
+
+fn wrong_target(replica: &str) -> Option<String> {
+    let is_place = Path::new(replica).is_absolute() || target::is_url(replica);
+    (!is_place).then(|| format!("{replica} is neither an absolute path nor a URL"))
 }
 
 /// Returns the configuration for these answers. `made_id` is the id of a store that was made.
@@ -396,6 +449,47 @@ mod tests {
         let few = Answers { replica: String::new(), notify: "https://ntfy.example/a".into(), ..answers };
         let config = read(&few);
         assert!(config.replicas.is_empty() && config.notify.ntfy.is_some());
+    }
+
+    #[test]
+    fn each_answer_is_checked_by_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().to_str().unwrap();
+        let good = Answers {
+            folders: vec![there.into()],
+            store: "/backup/store".into(),
+            every: "day at 02:00".into(),
+            ..Answers::default()
+        };
+        good.clone().checked().unwrap();
+        let wrong = |key: &str, value: Value| {
+            let mut answers = good.clone();
+            answers.set(key, &value).unwrap();
+            answers.check(key).unwrap_err().to_string()
+        };
+        for (key, value, text) in [
+            ("folders", Value::Array(vec![there.into(), "/hme/x".into()]), "there is no folder /hme/x"),
+            ("folders", Value::Array(vec!["".into()]), "no folder is named"),
+            ("store", "backup".into(), "absolute path"),
+            ("every", "/backup/store".into(), "/backup/store"),
+            ("replica", "day".into(), "day is neither an absolute path nor a URL"),
+            ("notify", "day".into(), "day is neither a mail address nor a URL"),
+            (KEY_FILE, "key".into(), "the key file key is not an absolute path"),
+        ] {
+            let said = wrong(key, value);
+            assert!(said.contains(text), "{key}: {said}");
+        }
+        for (key, value) in
+            [("replica", "sftp://u@h/x"), ("replica", "/usb/x"), ("notify", "https://ntfy.sh/a")]
+        {
+            let mut answers = good.clone();
+            answers.set(key, &value.into()).unwrap();
+            answers.checked().unwrap();
+        }
+        let table: Table = EXAMPLE.parse().unwrap();
+        let mut answers = Answers::default();
+        table.iter().for_each(|(key, value)| answers.set(key, value).unwrap());
+        assert_eq!((answers.store.as_str(), answers.folders.len()), ("/backup/store", 2));
     }
 
     #[test]

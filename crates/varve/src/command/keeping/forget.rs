@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use varve_archive::retention::{Dated, MeetingKeys, RetentionPolicy, Verdict, judge, meeting_keys};
 use varve_archive::{
-    Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId, SpaceNeeds, TrashedSnapshot, WorkDays,
+    Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotFilter, SnapshotId, SpaceNeeds,
+    TrashedSnapshot, WorkDays,
 };
 use varve_daily::{clock_behind_text, clock_leap_text};
 use varve_session::UsageError;
@@ -39,18 +40,25 @@ pub(super) struct ForgetVerdict {
 
 pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
     let (filter, policy) = (args.which.filter(), policy(args)?);
-    if policy.is_none() && !args.names.is_empty() {
-        bail!(UsageError(
-            "--name is for rules, such as --keep-daily 7; snapshots are named without it".into()
-        ));
+    let only_names = SnapshotFilter { names: args.which.names.clone(), ..SnapshotFilter::default() };
+    if !args.undo
+        && policy.is_none()
+        && args.snapshots.is_empty()
+        && !filter.is_empty()
+        && filter == only_names
+    {
+        let text = "--name alone would take the whole series: add rules, such as --keep-daily 7, or a time, such as --until 2025-12-31";
+        bail!(UsageError(text.into()));
     }
     if args.snapshots.is_empty() && filter.is_empty() && policy.is_none() && !args.undo {
         let text =
             "name snapshots, or rules such as --keep-daily 7, or conditions such as --until 2025-12-31";
         bail!(UsageError(text.into()));
     }
-    if policy.is_some() && (args.undo || !args.snapshots.is_empty()) {
-        bail!(UsageError("rules choose among all snapshots that meet the conditions: name none".into()));
+    if policy.is_some() && args.undo {
+        bail!(UsageError(
+            "rules choose what is forgotten, and --undo brings it back: give one of them".into()
+        ));
     }
     if args.undo {
         return undo(invocation, args);
@@ -84,7 +92,7 @@ pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome>
 }
 
 /// Prints the bytes that are free in the end if these snapshots are forgotten.
-fn print_freed(invocation: &Invocation, archive: &Archive, forgets: &[SnapshotId]) -> Result<()> {
+pub(super) fn print_freed(invocation: &Invocation, archive: &Archive, forgets: &[SnapshotId]) -> Result<()> {
     let progress = cancellable_progress()?;
     let is_silent = invocation.quiet || invocation.json;
     let shown = ShownProgress::start("finding who needs what", &progress, is_silent);
@@ -186,11 +194,10 @@ pub(super) fn by_policy(
         require_known_time(archive, policy, now)?;
     }
     let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
-    let is_judged = |snapshot: &&&Snapshot| args.names.is_empty() || args.names.contains(&snapshot.name);
-    let judged: Vec<_> = choice.snapshots().iter().filter(is_judged).collect();
+    let judged = choice.of_series(&args.snapshots)?;
     let dated: Vec<_> = judged.iter().map(|snapshot| dated(snapshot)).collect();
     let verdicts = judge(&dated, policy, now).into_iter().zip(judged);
-    let verdict = |(verdict, snapshot): (Verdict, &&Snapshot)| {
+    let verdict = |(verdict, snapshot): (Verdict, &Snapshot)| {
         let is_kept = verdict.is_kept();
         let reasons = match verdict {
             Verdict::Keep(kept_by) => kept_by.iter().map(ToString::to_string).collect(),
@@ -198,7 +205,7 @@ pub(super) fn by_policy(
         };
         let backdated = snapshot.is_backdated().then(|| "backdated".to_owned());
         let reasons = backdated.into_iter().chain::<Vec<_>>(reasons).collect();
-        ForgetVerdict { snapshot: (*snapshot).clone(), is_kept, reasons }
+        ForgetVerdict { snapshot: snapshot.clone(), is_kept, reasons }
     };
     Ok(verdicts.map(verdict).collect())
 }

@@ -32,6 +32,9 @@ pub fn run(invocation: &Invocation, args: &PruneArgs) -> Result<CommandOutcome> 
     forget::print_verdicts(invocation, &forget_args, verb, &planned, &verdicts);
     if args.dry_run {
         print_sum(invocation, &forget_args, "would forget", &planned);
+        if !planned.snapshots.is_empty() && args.undo_days > 0 {
+            forget::print_freed(invocation, &archive, &forget::let_go(&verdicts))?;
+        }
     }
     // With an undo they only go to the trash, which needs what they need.
     let dead: BTreeSet<_> = match args.undo_days {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result, bail};
 use serde_json::json;
 use varve_block::with_causes;
+use varve_daily::usual_replicas;
 use varve_remote::Target;
 use varve_replica::{
     DamagedInStore, RememberedTargets, ReplicateOptions, Replicated, ReplicationPlan, ReplicationSource,
@@ -15,6 +16,7 @@ use varve_session::{NamedBy, UsageError, WithHint, is_lock_free, leads_into, tar
 use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers, World};
 
+use super::copy_notes::CopyNotes;
 use super::replica_shrinking;
 use super::replication_run::{ReplicationRun, replication_hint};
 use super::transfer_progress::TransferProgress;
@@ -37,16 +39,24 @@ pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutco
     let options = options(args)?;
     let mut remembered = RememberedTargets::read(world.storage.as_ref())?;
     let (targets, named_by) = match args.targets.as_slice() {
+        [] if remembered.targets.is_empty() => (configured(&path), NamedBy::User),
         [] => (remembered.targets.clone(), NamedBy::Store),
         named => (named.to_vec(), NamedBy::User),
     };
     if targets.is_empty() {
-        bail!(UsageError("no target is given: name one, or remember one with --remember".into()));
+        bail!(UsageError(
+            "no target is given, and the configuration has no replica of this store: name one, or remember one with --remember"
+                .into()
+        ));
     }
     let secret = invocation.session.secret_of(&world, &name)?;
     if let Some(secret) = &secret {
         require_permission(invocation, args, secret)?;
     }
+    let notes = match args.dry_run {
+        true => None,
+        false => CopyNotes::open(invocation, &world, &name, secret.as_ref()),
+    };
     let context = || format!("cannot open the store {name}");
     let (config, log) = Store::unlock(&world, secret.as_ref()).with_context(context)?;
     let source = ReplicationSource { world: &world, config: &config, log: &log };
@@ -65,9 +75,13 @@ pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutco
                 remembered.add(world.storage.as_ref(), &text)?;
             }
             let is_free = || is_lock_free(&path, "replicate.lock");
-            invocation
-                .session
-                .until_free(Some(&is_free), || one(&run, &there, &target::shown(&text), &mut is_up_to_date))
+            let shown = target::shown(&text);
+            let done =
+                invocation.session.until_free(Some(&is_free), || one(&run, &there, &shown, &mut is_up_to_date))?;
+            if let Some(notes) = notes.as_ref().filter(|_| done == CommandOutcome::Done) {
+                notes.brought_up_to_date(&shown);
+            }
+            Ok(done)
         });
         match done.map_err(|error| match is_up_to_date {
             true => error.context(format!("{} keeps its earlier generations", target::shown(text))),
@@ -82,6 +96,13 @@ pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutco
         }
     }
     Ok(outcome)
+}
+
+/// Returns the replicas that the usual configuration has for a store.
+fn configured(store: &Path) -> Vec<String> {
+    let absolute = std::path::absolute(store).unwrap_or_else(|_| store.to_owned());
+    let own = usual_replicas().into_iter().filter(|replica| Path::new(&replica.store) == absolute);
+    own.map(|replica| replica.at).collect()
 }
 
 /// The error for a target that was not updated.
@@ -105,7 +126,7 @@ fn require_permission(invocation: &Invocation, args: &ReplicateArgs, secret: &Se
 
 /// Makes the name of a folder absolute before it is remembered, because the next run may start in
 /// another folder.
-fn target_name(text: &str) -> Result<String> {
+pub(super) fn target_name(text: &str) -> Result<String> {
     if target::is_url(text) {
         return Ok(text.to_owned());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use varve_archive::{Archive, Harm, harm_of};
+use varve_archive::{Archive, Catalog, Harm, harm_of};
 use varve_block::with_causes;
 use varve_content::Progress;
 use varve_remote::{HiddenObjects, ObjectLock};
@@ -17,6 +17,8 @@ use varve_session::{History, NamedBy, lock_has_ended, lock_sentence, target};
 use varve_store::{Store, StoreAccess};
 use varve_world::World;
 
+use super::copy_notes::CopyNotes;
+use super::replicate::target_name;
 use super::transfer_progress::TransferProgress;
 use super::verify_store::{harm_as_json, print_harm};
 use crate::arguments::VerifyArgs;
@@ -47,6 +49,7 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs, text: &str) -> Result<Com
         true => Some(compare(invocation, text)?),
         false => None,
     };
+    let address = target::shown(&target_name(text)?);
     // The text is only printed from here on, so it needs no password.
     let text = &target::shown(text);
     let secret = invocation.session.secret_of(&there.world, text)?;
@@ -76,6 +79,8 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs, text: &str) -> Result<Com
     }
     let history = compared.as_ref().map_or(History::Unknown, |compared| compared.history);
     let is_older = invocation.session.notice_rollback(&store, &there, history, text);
+    let held = Catalog::load_of(&store, &store).ok();
+    let held = held.map(|catalog| catalog.snapshots().iter().map(|snapshot| snapshot.id).collect());
     // Snapshots need to be walked only if the audit found something: intact objects lead only to
     // intact blocks.
     let (harm, unread) =
@@ -99,8 +104,21 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs, text: &str) -> Result<Com
     let is_well = audit.findings.is_empty()
         && !is_older
         && !has_nothing
-        && compared.is_none_or(|compared| compared.complaints.is_empty());
+        && compared.as_ref().is_none_or(|compared| compared.complaints.is_empty());
+    if compared.is_some()
+        && let Some(notes) = own_notes(invocation)?
+    {
+        notes.verified(&address, held.filter(|_| is_well), share == ClumpShare::ALL);
+    }
     Ok(if is_well { CommandOutcome::Done } else { CommandOutcome::Damage })
+}
+
+/// Returns the notes of the store of the replica, if its key may read.
+fn own_notes(invocation: &Invocation) -> Result<Option<CopyNotes>> {
+    let path = invocation.session.store_folder()?;
+    let (world, name) = (World::real(&path), path.display().to_string());
+    let secret = invocation.session.secret_of(&world, &name)?;
+    Ok(CopyNotes::open(invocation, &world, &name, secret.as_ref()))
 }
 
 /// Reports whether the replica has no part of the log, although the store here is not known to be

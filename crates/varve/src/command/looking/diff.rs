@@ -1,5 +1,6 @@
 //! `varve diff`
 
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -98,7 +99,7 @@ fn trees(invocation: &Invocation, args: &DiffArgs, old: Tree<'_>, new: Tree<'_>)
             PathChange::Unreadable(error) => {
                 warning!("{}: {}", shown(path), with_causes(error.as_ref()));
                 outcome = outcome.max(CommandOutcome::of_problem(error.as_ref()));
-                return;
+                return ControlFlow::Continue(());
             }
         };
         if invocation.json {
@@ -117,6 +118,7 @@ fn trees(invocation: &Invocation, args: &DiffArgs, old: Tree<'_>, new: Tree<'_>)
                 }
             }
         }
+        ControlFlow::Continue(())
     });
     if !invocation.json && !invocation.quiet {
         sums.print();

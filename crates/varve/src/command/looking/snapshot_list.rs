@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use comfy_table::ColumnConstraint;
 use serde_json::{Value, json};
 use varve_archive::{Hold, Snapshot, SnapshotContent, SnapshotId, TrashedSnapshot};
 use varve_content::image::SectorSizes;
 use varve_store::Origin;
 
+use super::listed_copies::ListedCopies;
 use crate::arguments::{GroupBy, ListSnapshotsArgs, SnapshotFilterArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::command::looking::left_out::{left_out_bytes, left_out_json, left_out_lines};
@@ -16,13 +18,18 @@ use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
 
 /// The column headings. [`NUMBERS`] lists the columns that hold numbers.
-const HEADINGS: [&str; 11] =
-    ["id", "time", "host", "name", "kind", "size", "new", "stored", "entries", "source", ""];
+const HEADINGS: [&str; 12] =
+    ["id", "time", "host", "name", "kind", "size", "new", "stored", "entries", "source", "copies", ""];
 const NUMBERS: [usize; 4] = [5, 6, 7, 8];
 const SOURCE: usize = 9;
+/// This column is hidden if the store has no copies.
+const COPIES: usize = 10;
+const REMARKS: usize = 11;
 /// The columns that may be shortened if the lines are too long for a terminal, in this order, with
 /// their minimum widths.
-const SHORTENED: [(usize, usize); 2] = [(SOURCE, 12), (2, 8)];
+const SHORTENED: [(usize, usize); 4] = [(SOURCE, 12), (2, 8), (COPIES, 8), (REMARKS, 8)];
+/// The columns that are left out if that is not enough, in this order.
+const DISPENSABLE: [usize; 6] = [8, 7, 6, 4, SOURCE, 2];
 /// The width between two columns.
 const GAP: usize = 2;
 
@@ -30,13 +37,16 @@ pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandO
     let archive;
     let in_trash: Vec<_>;
     let mut trash = BTreeMap::new();
+    let copies;
     let listed = if args.trash {
         let of_store = invocation.session.read()?;
+        copies = ListedCopies::read(Some(of_store.store().vault()));
         in_trash = of_store.trash().iter().map(|trashed| trashed.snapshot.clone()).collect();
         trash.extend(of_store.trash().iter().map(|trashed| (trashed.snapshot.id, trashed.clone())));
         &in_trash[..]
     } else {
         archive = invocation.session.reading()?;
+        copies = ListedCopies::read(archive.vault());
         archive.snapshots()
     };
     let choice = ChosenSnapshots::new(invocation, listed, &args.which);
@@ -58,6 +68,7 @@ pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandO
         let all = groups.into_iter().flat_map(|(_, snapshots)| snapshots);
         all.for_each(|snapshot| {
             let mut shown = as_json(snapshot);
+            shown["copies"] = copies.json(snapshot);
             if let Some(trashed) = trash.get(&snapshot.id) {
                 put_trashed(&mut shown, trashed);
             }
@@ -72,7 +83,7 @@ pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandO
             let gap = if number > 0 { "\n" } else { "" };
             say!("{gap}{}", titled(&args.group_by, &title));
         }
-        say!("{}", table(&snapshots, &trash, width, invocation.verbose > 0));
+        say!("{}", table(&snapshots, &trash, &copies, width, invocation.verbose > 0));
         if invocation.verbose > 0 {
             say_all_left_out(&snapshots);
         }
@@ -125,22 +136,32 @@ fn titled(by: &[GroupBy], values: &[String]) -> String {
 fn table(
     snapshots: &[&Snapshot],
     trash: &BTreeMap<SnapshotId, TrashedSnapshot>,
+    copies: &ListedCopies,
     width: Option<usize>,
     shows_keys: bool,
 ) -> String {
-    let row = |snapshot: &&Snapshot| row(snapshot, trash.get(&snapshot.id), shows_keys);
+    let row =
+        |snapshot: &&Snapshot| row(snapshot, trash.get(&snapshot.id), copies.text(snapshot), shows_keys);
     let mut rows: Vec<[String; HEADINGS.len()]> = snapshots.iter().map(row).collect();
-    if let Some(width) = width {
-        shorten(&mut rows, width);
-    }
+    let hidden = shorten(&mut rows, width.unwrap_or(usize::MAX));
     let mut table = show::table(&HEADINGS, &NUMBERS);
+    for column in hidden {
+        if let Some(column) = table.column_mut(column) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+    }
     for row in rows {
         table.add_row(row);
     }
     table.trim_fmt()
 }
 
-fn row(snapshot: &Snapshot, trashed: Option<&TrashedSnapshot>, shows_keys: bool) -> [String; HEADINGS.len()] {
+fn row(
+    snapshot: &Snapshot,
+    trashed: Option<&TrashedSnapshot>,
+    copies: String,
+    shows_keys: bool,
+) -> [String; HEADINGS.len()] {
     let forgotten = trashed.map(|trashed| format!("[{}]", forgotten_text(trashed)));
     let key =
         snapshot.added_with().filter(|_| shows_keys).map(|key| format!("[added with {}]", key_text(key)));
@@ -157,25 +178,38 @@ fn row(snapshot: &Snapshot, trashed: Option<&TrashedSnapshot>, shows_keys: bool)
         bytes_if_known(snapshot.growth.map(|growth| growth.stored_bytes)),
         if snapshot.file_count > 0 { snapshot.file_count.to_string() } else { String::new() },
         show::name(&snapshot.source),
+        copies,
         remarks,
     ]
 }
 
-/// Shortens the lines to `width`, as far as the minimum widths permit.
-fn shorten(rows: &mut [[String; HEADINGS.len()]], width: usize) {
+/// Shortens the lines to `width`. Returns the columns that are not shown.
+fn shorten(rows: &mut [[String; HEADINGS.len()]], width: usize) -> Vec<usize> {
     let widest = |rows: &[[String; HEADINGS.len()]], column: usize| {
         let heading = HEADINGS.get(column).map_or(0, |heading| heading.len());
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.max().unwrap_or(0).max(heading)
     };
-    for (column, least) in SHORTENED {
-        let line = (0..HEADINGS.len()).map(|column| widest(rows, column) + GAP).sum::<usize>();
-        let excess = line.saturating_sub(width + GAP);
+    let has_copies = rows.iter().any(|row| row.get(COPIES).is_some_and(|cell| !cell.is_empty()));
+    let mut hidden = if has_copies { Vec::new() } else { vec![COPIES] };
+    let excess = |rows: &[[String; HEADINGS.len()]], hidden: &[usize]| {
+        let shown = (0..HEADINGS.len()).filter(|column| !hidden.contains(column));
+        let line = shown.map(|column| widest(rows, column) + GAP).sum::<usize>();
+        line.saturating_sub(width.saturating_add(GAP))
+    };
+    for (column, least) in SHORTENED.into_iter().filter(|(column, _)| !hidden.contains(column)) {
+        let excess = excess(rows, &hidden);
         let room = widest(rows, column).saturating_sub(excess).max(least);
         for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)).filter(|_| excess > 0) {
             *cell = if column == SOURCE { show::end_of(cell, room) } else { show::start_of(cell, room) };
         }
     }
+    for column in DISPENSABLE {
+        if excess(rows, &hidden) > 0 {
+            hidden.push(column);
+        }
+    }
+    hidden
 }
 
 /// Returns the first digits of a snapshot's id.
@@ -300,6 +334,7 @@ mod tests {
             row[9] = (*source).into();
             row[2] = host.into();
             row[10] = String::new();
+            row[11] = String::new();
             row
         };
         sources.iter().map(row).collect()
@@ -312,19 +347,20 @@ mod tests {
             let widest = |column: usize| {
                 rows.iter().map(|row| row[column].chars().count()).max().unwrap().max(HEADINGS[column].len())
             };
-            (0..HEADINGS.len()).map(|column| widest(column) + GAP).sum::<usize>() - GAP
+            let columns = (0..HEADINGS.len()).filter(|column| *column != COPIES);
+            columns.map(|column| widest(column) + GAP).sum::<usize>() - GAP
         };
         let whole = rows(&sources, "backup.example.org");
         let natural = line(&whole);
         for width in [natural, natural - 5, natural - 20] {
             let mut rows = whole.clone();
-            shorten(&mut rows, width);
+            assert_eq!(shorten(&mut rows, width), [COPIES]);
             assert!(line(&rows) <= width, "{width}: {rows:?}");
             assert_eq!(rows[1][9], "/etc", "what is short stays");
             assert_eq!(rows == whole, width == natural);
         }
         let mut rows = whole.clone();
-        shorten(&mut rows, 1);
+        assert_eq!(shorten(&mut rows, 1)[1..], DISPENSABLE);
         assert_eq!((rows[0][9].as_str(), rows[0][2].as_str()), ("…ts/2026/web", "backup.…"));
     }
 }

@@ -1,5 +1,6 @@
 //! `varve versions`
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -36,14 +37,7 @@ pub fn run(invocation: &Invocation, args: &VersionsArgs) -> Result<CommandOutcom
     let mut outcome = CommandOutcome::Done;
     let mut versions: Vec<PathVersion<'_>> = Vec::new();
     for snapshot in series {
-        let state = match state_in(snapshot, &place, &blocks) {
-            Ok(state) => state,
-            Err(error) => {
-                warning!("{}", with_causes(error.as_ref()));
-                outcome = outcome.max(CommandOutcome::of_problem(error.as_ref()));
-                PathState::Unreadable
-            }
-        };
+        let state = state_in(snapshot, &place, &blocks, &mut outcome)?;
         match versions.last_mut() {
             Some(version) if version.state.is_same(&state, &*blocks) => {
                 version.last = snapshot;
@@ -93,7 +87,8 @@ impl PathState<'_> {
                 let (old, new) = (Tree { files: &**old, root: one }, Tree { files: &**new, root: other });
                 let mut is_same = true;
                 compare_folders(old, new, &mut |_, change| {
-                    is_same &= matches!(change, PathChange::Changed { content: false, .. });
+                    is_same = matches!(change, PathChange::Changed { content: false, .. });
+                    if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 });
                 is_same
             }
@@ -125,22 +120,30 @@ impl PathState<'_> {
     }
 }
 
+/// Looks up the place in another snapshot of its series. If it cannot be read there, the reason is
+/// printed.
 fn state_in<'a>(
     snapshot: &Snapshot,
     place: &PlaceInSnapshot<'_>,
     blocks: &'a Arc<HealingStore>,
+    outcome: &mut CommandOutcome,
 ) -> Result<PathState<'a>> {
     let place = PlaceInSnapshot { what: NamedSource::Snapshot(snapshot), path: place.path };
-    match place.content(blocks) {
+    match place.content_if_there(blocks) {
         Ok(PlaceContent::Node { files, node }) => Ok(PathState::There { files, node }),
         Ok(PlaceContent::Disk(disk)) => Ok(PathState::Image(disk.raw())),
         Ok(PlaceContent::Raw(part)) => Ok(PathState::Image(part)),
         Err(error) => {
-            let is_absent = matches!(
-                error.downcast_ref::<LookupError>(),
-                Some(LookupError::NotFound { .. } | LookupError::NotAFolder { .. })
-            );
-            if is_absent { Ok(PathState::Absent) } else { Err(error) }
+            match error.downcast_ref() {
+                Some(LookupError::NotFound { .. } | LookupError::NotAFolder { .. }) => Ok(PathState::Absent),
+                // No snapshot has such a path.
+                Some(LookupError::Upward { .. }) => Err(error),
+                _ => {
+                    warning!("{}", with_causes(error.as_ref()));
+                    *outcome = (*outcome).max(CommandOutcome::of_problem(error.as_ref()));
+                    Ok(PathState::Unreadable)
+                }
+            }
         }
     }
 }
