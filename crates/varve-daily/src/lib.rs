@@ -49,6 +49,7 @@ pub use config::{
 pub use jobs::{DailyJob, Histories, JobDecision, JobKind, decide, jobs, would_forget};
 pub use judging::{
     Drill, DrillRecord, SnapshotFact, StatusReport, StoreFacts, clock_behind_text, clock_leap_text,
+    is_series_of,
 };
 pub use loaded_config::{LoadedConfig, own_file, session_at, usual_store};
 pub use notices::{Channel, PromiseNotice, Sent, channels, promise_value, send};
@@ -59,7 +60,7 @@ pub use running::{
     send_changes,
 };
 pub use state::{ForgottenSnapshot, LoggedJob, NoticeState, RunLock, StateFolder, WorkingRun};
-pub use status::{MetricsText, free_bytes, judge_all, judge_named, metrics_page};
+pub use status::{MetricsText, judge_all, judge_named, metrics_page};
 pub use stores::id_at;
 pub use timing::{
     Dueness, Every, JobHistory, MachineState, ParseEveryError, ParseLoadError, ParsePowerError,

@@ -85,6 +85,8 @@ pub struct JudgedPromise {
     /// More about the reason, such as the names of files and the messages of programs. It stays on
     /// the machine unless its owner allows it to leave.
     pub detail: Option<String>,
+    /// The store that cannot be read, if this promise could not be judged because of it.
+    pub follows_from_store: Option<String>,
 }
 
 impl JudgedPromise {
@@ -98,7 +100,7 @@ impl JudgedPromise {
         text: impl Into<String>,
     ) -> Self {
         let (subject, text) = (subject.to_owned(), text.into());
-        Self { kind, subject, limit, state, figure: None, text, detail: None }
+        Self { kind, subject, limit, state, figure: None, text, detail: None, follows_from_store: None }
     }
 
     /// Returns the promise with more about its reason.

@@ -225,6 +225,7 @@ impl StoreJudge<'_> {
             {
                 promise.state = PromiseState::Broken;
                 promise.text = emptied_text(*count);
+                promise.follows_from_store = None;
             }
         }
         let continued = self.continued(None, view.unlooked_for);
@@ -246,7 +247,10 @@ impl StoreJudge<'_> {
         let first = JudgedPromise { detail: error.cloned(), ..first };
         let follows = format!("the store {} cannot be read", self.name);
         let other = |kind, subject: &str, limit: Option<Duration>| {
-            limit.map(|limit| JudgedPromise::new(kind, subject, Some(limit), state, follows.clone()))
+            limit.map(|limit| JudgedPromise {
+                follows_from_store: Some(self.name.to_owned()),
+                ..JudgedPromise::new(kind, subject, Some(limit), state, follows.clone())
+            })
         };
         let mut all = vec![first];
         for (source_name, source) in self.own_sources() {
