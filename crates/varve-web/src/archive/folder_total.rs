@@ -11,7 +11,7 @@ const TIME_MAX: Duration = Duration::from_millis(40);
 /// Deeper folders are not entered.
 const DEPTH_MAX: usize = 64;
 
-/// What is below a folder, or the least of it.
+/// The sums of a folder, or the least that they can be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FolderTotal {
     pub(crate) entries: u64,

@@ -126,7 +126,7 @@ struct FolderTemplate {
     first: String,
     problem: Option<String>,
     notes: Vec<String>,
-    /// What is in the folder and below it.
+    /// The entries in the folder and below it, and their bytes.
     total: String,
     tar: String,
     zip: String,
@@ -219,7 +219,8 @@ fn folder(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Resul
     })
 }
 
-/// What is in a folder and below it. At the top of a snapshot, the line about it has the sizes.
+/// The entries in a folder and below it, and their bytes. At the top of a snapshot, the line about
+/// it has them.
 fn total(place: &Place, path: &[u8], is_first: bool) -> String {
     if path.is_empty() || !is_first {
         return String::new();
