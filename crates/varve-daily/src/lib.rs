@@ -49,7 +49,7 @@ pub use config::{
 pub use jobs::{DailyJob, Histories, JobDecision, JobKind, decide, jobs, would_forget};
 pub use judging::{
     CopiedSnapshot, CopyRecord, Drill, DrillRecord, KnownCopy, SnapshotFact, StatusReport, StoreFacts,
-    clock_behind_text, clock_leap_text,
+    clock_behind_text, clock_leap_text, is_series_of,
 };
 pub use loaded_config::{LoadedConfig, UsualReplica, own_file, session_at, usual_replicas, usual_store};
 pub use notices::{Channel, PromiseNotice, Sent, channels, depending_text, promise_value, send};
@@ -60,7 +60,7 @@ pub use running::{
     send_changes,
 };
 pub use state::{ForgottenSnapshot, LoggedJob, NoticeState, RunLock, StateFolder, WorkingRun};
-pub use status::{MetricsText, free_bytes, judge_all, judge_named, metrics_page};
+pub use status::{MetricsText, judge_all, judge_named, metrics_page};
 pub use stores::id_at;
 pub use timing::{
     Dueness, Every, JobHistory, MachineState, ParseEveryError, ParseLoadError, ParsePowerError,

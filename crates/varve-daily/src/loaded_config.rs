@@ -58,6 +58,17 @@ impl LoadedConfig {
         Ok(Self { config, files, state, host, zone, frontend, stop })
     }
 
+    /// Reads the configuration; `None` if none is named, and there is none at a usual place.
+    ///
+    /// # Errors
+    /// [`UsageError`] if it has faults.
+    pub fn load_if_there(named: Option<&Path>, frontend: Arc<dyn UserInterface>) -> Result<Option<Self>> {
+        if named.is_none() && usual_file().is_err() {
+            return Ok(None);
+        }
+        Self::load(named, frontend).map(Some)
+    }
+
     /// Returns the session of a store of the configuration.
     ///
     /// # Errors
@@ -213,12 +224,6 @@ fn command_line(program: &[String]) -> Result<String> {
     program.first().map_or(Ok(()), |program| require_trusted_program(program))?;
     let quoted = |word: &String| format!("'{}'", word.replace('\'', "'\\''"));
     Ok(program.iter().map(quoted).collect::<Vec<_>>().join(" "))
-}
-
-/// Reports whether there is a configuration at one of the usual places.
-#[must_use]
-pub fn has_usual_file() -> bool {
-    usual_file().is_ok()
 }
 
 /// Returns the place of a new configuration: that of the machine for root, otherwise that of the

@@ -18,7 +18,7 @@ use crate::jobs::{Histories, empty_sources, overdue};
 use crate::judging::{
     JudgeContext, OpenStoreView, StatusReport, StoreView, WriteOnlyView, judge_store, unread_files,
 };
-use crate::loaded_config::{LoadedConfig, has_usual_file};
+use crate::loaded_config::LoadedConfig;
 use crate::state::StateFolder;
 use crate::stores::{ask_clocks, look_at_replicas, open_store};
 
@@ -27,12 +27,8 @@ use crate::stores::{ask_clocks, look_at_replicas, open_store};
 /// # Errors
 /// When the configuration cannot be read.
 pub fn judge_named(named: Option<&Path>, frontend: Arc<dyn UserInterface>) -> Result<Option<StatusReport>> {
-    if named.is_none() && !has_usual_file() {
-        return Ok(None);
-    }
-    let loaded = LoadedConfig::load(named, frontend)?;
-    let histories = StateFolder::to_read(&loaded.state).histories();
-    Ok(Some(judge_all(&loaded, &histories)))
+    let loaded = LoadedConfig::load_if_there(named, frontend)?;
+    Ok(loaded.map(|loaded| judge_all(&loaded, &StateFolder::to_read(&loaded.state).histories())))
 }
 
 /// Judges all promises of a configuration. `histories` has the state of replicas that are away now,
@@ -88,8 +84,7 @@ fn view(loaded: &LoadedConfig, histories: &Histories, (name, store): (&str, &Con
 
 /// Returns the free bytes of the store's file system; `None` at a server, and if the file system
 /// does not tell.
-#[must_use]
-pub fn free_bytes(session: &CommandSession) -> Option<Result<u64, String>> {
+fn free_bytes(session: &CommandSession) -> Option<Result<u64, String>> {
     let Ok(StoreLocation::Folder(folder)) = session.home() else { return None };
     let space = RealStorage::new(&folder).free_space().transpose()?;
     Some(space.map(|space| space.free_bytes).map_err(|error| error.to_string()))

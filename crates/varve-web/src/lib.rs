@@ -37,4 +37,4 @@ pub use gate::logins::LoginLinks;
 pub use gate::password::{PasswordError, PasswordHash};
 pub use server::{WebServer, serve};
 pub use settings::WebSettings;
-pub use state::{ArchiveState, ArenaHealth, LogState};
+pub use state::served_store::ServedStore;

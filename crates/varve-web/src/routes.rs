@@ -66,6 +66,7 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
         .route("/", page(pages::today::today))
         .route("/calendar", page(pages::calendar::calendar))
         .route("/source/{key}", page(pages::source::source))
+        .route("/runs", page(pages::runs::runs))
         .route("/look", page(pages::look::sources))
         .route("/look/{*place}", page(pages::look::place))
         .route("/file/{*place}", page(pages::file::versions))

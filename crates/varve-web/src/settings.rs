@@ -11,7 +11,7 @@ use varve_serve::TlsIdentity;
 use varve_world::{Clock, Random, Workers};
 
 use crate::gate::password::PasswordHash;
-use crate::state::ArchiveState;
+use crate::state::served_store::ServedStore;
 
 /// The archive that the page shows, and the world around it.
 pub struct WebSettings {
@@ -24,10 +24,10 @@ pub struct WebSettings {
     /// With it, the page is served by HTTPS.
     pub tls: Option<TlsIdentity>,
     pub snapshots: Box<dyn SnapshotList>,
-    /// The store as commands name it, for those that the page shows.
-    pub store: Option<PathBuf>,
     /// `None` for an archive at a server, whose state is not known here.
-    pub state: Option<Arc<dyn ArchiveState>>,
+    pub store: Option<ServedStore>,
+    /// The store as commands name it, for those that the page shows.
+    pub store_name: Option<PathBuf>,
     pub blocks: Arc<dyn BlockStore>,
     pub workers: Arc<dyn Workers>,
     pub clock: Arc<dyn Clock>,

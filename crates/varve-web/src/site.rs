@@ -34,7 +34,7 @@ pub(crate) struct Site {
     pub(crate) state: Option<SiteState>,
     pub(crate) zone: TimeZone,
     /// The store as commands name it.
-    pub(crate) store: Option<Vec<u8>>,
+    pub(crate) store_name: Option<Vec<u8>>,
     pub(crate) download_slots: Arc<Semaphore>,
     pub(crate) page_slots: Semaphore,
     clock: Arc<dyn Clock>,
@@ -78,9 +78,9 @@ impl PageRequest {
 
 impl Site {
     pub(crate) fn new(gate: Gate, settings: WebSettings) -> Arc<Self> {
-        let WebSettings { snapshots, blocks, workers, clock, zone, state, store, .. } = settings;
-        let names = KnownNames::new(state.clone());
-        let state = state.map(|state| SiteState::new(&state, &clock));
+        let WebSettings { snapshots, blocks, workers, clock, zone, store, store_name, .. } = settings;
+        let names = KnownNames::new(store.as_ref().map(|served| Arc::clone(&served.store)));
+        let state = store.map(|store| SiteState::new(store, &clock));
         Arc::new(Self {
             gate,
             snapshots: FollowedSnapshots::new(snapshots),
@@ -90,7 +90,7 @@ impl Site {
             workers,
             state,
             zone,
-            store: store.map(|store| store.into_os_string().into_vec()),
+            store_name: store_name.map(|name| name.into_os_string().into_vec()),
             download_slots: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             page_slots: Semaphore::new(PAGES_MAX),
             clock,

@@ -10,6 +10,7 @@ It logs in, looks into a folder, downloads and logs out with the keyboard alone.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -31,6 +32,7 @@ LOOKS = [
 
 # Most of its promises are broken, because the snapshots are of a past month and there is no copy.
 CONFIG = """
+state = "{folder}/state"
 [store.main]
 at = "{folder}/store"
 [defaults]
@@ -81,6 +83,19 @@ def make_archive(varve: Path, folder: Path) -> dict[str, str]:
     if subprocess.run(["/sbin/mkfs.ext4", "-q", "-d", notes, disk], check=False).returncode == 0:
         run("snapshot", disk, "--time", "2026-11-12T02:00:00Z")
     return environment
+
+
+def write_run_log(state: Path) -> None:
+    """Writes a run log with hostile names and messages, and with one cause for several jobs."""
+    state.mkdir(mode=0o700)
+    hostile = "<script>alert(1)</script> <img src=x onerror=alert(1)> \u202e\x1b[31m"
+    jobs = [("snapshot home", "done", None), ("snapshot notes", "gaps", f"{hostile}\n{hostile}"), (hostile, hostile, hostile * 20)]
+    jobs += [(f"{verb} main", "failed", "the key file /etc/varve/key is not there") for verb in ("verify", "reclaim")]
+    with (state / "runs.jsonl").open("w") as log:
+        for day in range(1, 13):
+            for number, (job, outcome, message) in enumerate(jobs):
+                line = {"time": f"2026-11-{day:02}T01:3{number}:00Z", "job": job, "outcome": outcome, "message": message}
+                log.write(json.dumps(line | {"seconds": 1.5, "size": 5 << 20, "new_bytes": 1 << 20, "stored_bytes": 1 << 19}) + "\n")
 
 
 class Pages:
@@ -168,6 +183,25 @@ def with_the_keyboard(pages: Pages, link: str) -> None:
         pages.findings.append("the keyboard does not download the file")
 
 
+def copy_by_a_click(pages: Pages, address: str) -> None:
+    """Clicks the button behind a command, and compares the clipboard with the command."""
+    browser = pages.browser
+    browser.look(1400, dark=False)
+    browser.go(address)
+    browser.allow_the_clipboard(address)
+    browser.click("button.copy")
+    if browser.evaluate("document.querySelector('button.copy').textContent") != "Copied":
+        pages.findings.append("the button does not report that the command is copied")
+    command = browser.evaluate("document.querySelector('pre.command').textContent")
+    copied = browser.evaluate("navigator.clipboard.readText()")
+    if copied != command or "restore" not in copied:
+        pages.findings.append(f"the clipboard has {copied!r} instead of {command!r}")
+    # Only pages with a command have a script.
+    browser.go(address.split("/look/")[0] + "/health")
+    if browser.evaluate("document.scripts.length") != 0:
+        pages.findings.append("a page without commands has a script")
+
+
 def log_out_with_the_keyboard(pages: Pages, base: str) -> None:
     pages.browser.go(base)
     pages.press_until("element.textContent.trim() === 'Log out'")
@@ -218,6 +252,7 @@ def main() -> int:
             base, link = (server.stdout.readline().split()[-1] for _ in range(2))
             axe = arguments.axe.read_text() if arguments.axe else None
             pages = Pages(browser, axe, arguments.pictures)
+            write_run_log(Path(folder) / "state")
             pages.check("Login", base + "login")
             with_the_keyboard(pages, link)
             look_at_all(pages, base)
@@ -242,7 +277,7 @@ def look_at_all(pages: Pages, base: str) -> None:
     for path in ("", "space", "health"):
         browser.go(base + path)
     time.sleep(1)
-    state = [("Today", ""), ("Machines", "machines"), ("Space", "space"), ("Policy", "space?keep_last=2&keep_daily=3"), ("Health", "health")]
+    state = [("Today", ""), ("Machines", "machines"), ("Space", "space"), ("Policy", "space?keep_last=2&keep_daily=3"), ("Health", "health"), ("Runs", "runs")]
     for name, path in state + [("Calendar", "calendar"), ("Look", "look"), ("Day", "look?day=2026-11-05"), ("Search", "search?text=new-1")]:
         pages.check(name, base + path)
     pages.check("Absent", base + "nothing", ("404",))
@@ -269,6 +304,7 @@ def look_at_all(pages: Pages, base: str) -> None:
     pages.check("Hostile", next(link for link in files if "script" in link))
     diary = roots["notes"] + "diary.txt"
     pages.check("File", diary)
+    copy_by_a_click(pages, diary)
     pages.check("Versions", diary.replace("/look/", "/file/"))
     browser.go(diary.replace("/look/", "/file/"))
     pages.check("Difference", pages.links("/difference/")[0])

@@ -110,6 +110,23 @@ class Chromium:
         self.call("Input.dispatchKeyEvent", type="keyDown", text="\r" if key == "Enter" else text, **common)
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
+    def allow_the_clipboard(self, address: str) -> None:
+        """Lets the site of this address write and read the clipboard."""
+        origin = "/".join(address.split("/")[:3])
+        permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+        self.call("Browser.grantPermissions", origin=origin, permissions=permissions)
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
+
+    def click(self, selector: str) -> None:
+        """Clicks the middle of an element with the mouse, and lets the page act on it."""
+        place = self.evaluate(
+            f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])"
+            f"((element => (element.scrollIntoView({{block: 'center'}}), element.getBoundingClientRect()))(document.querySelector('{selector}')))"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+        self.evaluate("new Promise(done => setTimeout(done, 200))")
+
     def take_downloads(self) -> None:
         """Lets downloads begin. Their bytes go to the folder of the browser."""
         self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=self.profile.name, eventsEnabled=True)

@@ -3,12 +3,15 @@
 
   demo_store.py PROGRAM FOLDER [--sources COUNT] [--years COUNT]
 
-PROGRAM is the built `varve`. The store is in FOLDER/store, and the configuration in FOLDER/varve.toml. Its newest
-snapshots are of today, so that the promises hold. Older snapshots are as sparse as rules of retention leave them:
-30 days, 26 weeks, and months before. All contents are made here, and equal for equal arguments.
+PROGRAM is the built `varve`. The store is in FOLDER/backup, the sources in FOLDER/data, and the configuration in
+FOLDER/varve.toml. Its newest snapshots are of today, so that the promises hold. Older snapshots are as sparse as rules
+of retention leave them: 30 days, 26 weeks, and months before. The run log has the nights of the last month, and a run
+of today, in which the source `camera` fails because its card is not there. All contents are made here, and equal for
+equal arguments.
 """
 
 import argparse
+import json
 import os
 import random
 import struct
@@ -27,16 +30,22 @@ SOURCES = [
 COMMENTS = {0: "after the move to the new machine", 9: "before the upgrade"}
 
 CONFIG = """
+state = "{folder}/state"
 [store.main]
-at = "{folder}/store"
+at = "{folder}/backup"
 [defaults]
 store = "main"
 every = "day"
 {sources}
 [source.camera]
-folder = "{folder}/camera"
+folder = "{folder}/data/camera"
+[care]
+verify = {{ share = "100%", every = "week" }}
+drill = {{ restore = "5 files", sources = ["home", "photos"], every = "month" }}
 [promise]
 snapshot-within = "40d"
+verified-within = "60d"
+drill-within = "40d"
 """
 
 
@@ -85,16 +94,19 @@ def main() -> int:
     arguments = parser.parse_args()
     varve, folder = arguments.program.resolve(), arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"HOME": str(folder / "user"), "VARVE_STORE": str(folder / "store"), "TZ": "UTC"}
+    environment = os.environ | {"HOME": str(folder / "user"), "VARVE_STORE": str(folder / "backup"), "TZ": "UTC"}
 
-    def run(*words: str | Path) -> None:
-        subprocess.run([varve, "--quiet", *words], env=environment, check=True, stdout=subprocess.DEVNULL)
+    def run(*words: str | Path, statuses: tuple[int, ...] = (0,)) -> bytes:
+        ended = subprocess.run([varve, "--quiet", *words], env=environment, check=False, stdout=subprocess.PIPE)
+        if ended.returncode not in statuses:
+            sys.exit(f"varve {words[0]} ended with {ended.returncode}")
+        return ended.stdout
 
     run("init", "--plaintext")
     today = datetime.now(timezone.utc).replace(hour=1, minute=30, second=0, microsecond=0)
     chosen = SOURCES[: arguments.sources]
     for number, (name, step) in enumerate(chosen):
-        source, chance = folder / name, random.Random(name)
+        source, chance = folder / "data" / name, random.Random(name)
         (source / "pictures").mkdir(parents=True)
         (source / "pictures" / "hills.png").write_bytes(picture(480, 270, number * 13))
         (source / "first.bin").write_bytes(chance.randbytes(4 << 20))
@@ -109,10 +121,25 @@ def main() -> int:
             if (number, day) != (1, 4):
                 run("snapshot", source, *words)
         print(f"{name}: {len(days)} snapshots", flush=True)
-    (folder / "camera").mkdir()
-    sources = "".join(f'[source.{name}]\nfolder = "{folder}/{name}"\nevery = "{rhythm(step)}"\n' for name, step in chosen)
-    (folder / "varve.toml").write_text(CONFIG.format(folder=folder, sources=sources))
+    sources = "".join(f'[source.{name}]\nfolder = "{folder}/data/{name}"\nevery = "{rhythm(step)}"\n' for name, step in chosen)
+    config = folder / "varve.toml"
+    config.write_text(CONFIG.format(folder=folder, sources=sources))
+    write_run_log(folder / "state", run("snapshots", "--json"), today - timedelta(days=31))
+    # The job of the camera fails.
+    run("run", "--config", config, statuses=(1,))
     return 0
+
+
+def write_run_log(state: Path, snapshots: bytes, since: datetime) -> None:
+    """Notes the runs that have taken these snapshots."""
+    state.mkdir(mode=0o700)
+    taken = [json.loads(line) for line in snapshots.splitlines()]
+    taken = sorted((one for one in taken if one.get("time", "") >= since.isoformat()[:10]), key=lambda one: one["time"])
+    with (state / "runs.jsonl").open("w") as log:
+        for one in taken:
+            sizes = {key: one.get(key) for key in ("size", "new_bytes", "stored_bytes")}
+            line = {"time": one["time"], "job": f"snapshot {one['name']}", "outcome": "done", "snapshot": one["id"]} | sizes
+            log.write(json.dumps(line | {"seconds": 0.2 + one["size"] / 5e7}) + "\n")
 
 
 def rhythm(step: int) -> str:

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Takes the pictures of the web page for the guide, from the store that demo_store.py makes.
 
-  guide_pictures.py PROGRAM STORE_FOLDER PICTURES
+  guide_pictures.py PROGRAM PICTURES
 
-PROGRAM is the built `varve`, STORE_FOLDER the folder that demo_store.py has filled, and PICTURES is docs/pictures.
+PROGRAM is the built `varve`, and PICTURES is docs/pictures. So that no path of this machine is in a picture, it runs
+in name spaces of its own, in which a temporary folder is mounted at /mnt, and the machine is called `desk`.
 """
 
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,13 +19,26 @@ from chromium import Chromium  # noqa: E402
 
 WIDTH = 1100
 BYTES_MAX = 150 << 10
+# The folder of the demo, as the pictures show it.
+SHOWN = Path("/mnt")
 
 
 def main() -> int:
-    varve, folder, pictures = (Path(word).resolve() for word in sys.argv[1:4])
+    if len(sys.argv) == 3:
+        with tempfile.TemporaryDirectory(prefix="varve-pictures-") as folder:
+            alone = ["unshare", "--user", "--map-root-user", "--mount", "--uts", sys.executable, __file__]
+            return subprocess.run([*alone, *sys.argv[1:], folder], check=False).returncode
+    varve, pictures, folder = (Path(word).resolve() for word in sys.argv[1:4])
+    subprocess.run(["mount", "--bind", folder, SHOWN], check=True)
+    subprocess.run(["hostname", "desk"], check=True)
+    subprocess.run([sys.executable, Path(__file__).with_name("demo_store.py"), varve, SHOWN], check=True)
+    return take_pictures(varve, SHOWN, pictures)
+
+
+def take_pictures(varve: Path, folder: Path, pictures: Path) -> int:
     pictures.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"HOME": str(folder / "user"), "TZ": "UTC"}
-    serve = [varve, "-s", folder / "store", "serve", "--http", "127.0.0.1:0", "--config", folder / "varve.toml"]
+    serve = [varve, "-s", folder / "backup", "serve", "--http", "127.0.0.1:0", "--config", folder / "varve.toml"]
     server = subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE, text=True)
     browser = Chromium()
     try:
@@ -39,7 +54,7 @@ def main() -> int:
         browser.go(base + "look")
         home = browser.evaluate("[...document.links].find(a => a.textContent.trim() === 'home').href")
         source = browser.evaluate("[...document.links].find(a => a.href.includes('/source/')).href")
-        pages = [("today", base), ("source", source), ("file", home + "pictures/hills.png"), ("space", base + "space"), ("health", base + "health")]
+        pages = [("today", base), ("runs", base + "runs"), ("source", source), ("file", home + "pictures/hills.png"), ("space", base + "space"), ("health", base + "health")]
         for name, address in pages:
             browser.go(address)
             picture = pictures / f"page-{name}.png"

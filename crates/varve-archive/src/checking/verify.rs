@@ -329,17 +329,21 @@ pub(crate) struct WalkFindings {
 }
 
 /// Finds the harm to snapshots if these blocks are lost, in addition to the blocks that the store
-/// lacks.
+/// lacks. The search ends as soon as this many parts are found to be harmed.
 ///
 /// # Errors
 /// [`VerifyError`]. Harm is no error, but a result.
-pub fn harm_of(
+pub fn harm_of<'s>(
     store: &Store,
-    snapshots: &[Snapshot],
+    snapshots: impl IntoIterator<Item = &'s Snapshot>,
     lost: BTreeSet<BlockName>,
+    harm_max: usize,
     progress: &Progress,
 ) -> Result<Vec<Harm>, VerifyError> {
-    Ok(walk_without(store, store, snapshots, lost, progress)?.harm)
+    let leaves = LeafCheck::AskedFor(store, progress);
+    let mut walker = SnapshotWalker { harm_max, ..SnapshotWalker::new(TreeCheck::new(leaves, store, lost)) };
+    walker.snapshots(snapshots, progress)?;
+    Ok(walker.harm)
 }
 
 /// Walks the trees of all snapshots through `blocks`, and finds what they lack, given this damage.
@@ -358,22 +362,13 @@ pub(crate) fn walk_snapshots(
             lost.insert(name);
         }
     }
-    let mut walked = walk_without(store, blocks, snapshots, lost.clone(), progress)?;
+    let leaves = LeafCheck::AskedFor(store, progress);
+    let mut walked = walk_all(leaves, blocks, snapshots, lost.clone(), progress)?;
     // Add them whether or not a snapshot needs them, so that they are stored anew when they are put
     // again.
     walked.lost.extend(&lost);
     walked.lost_in_log = lost;
     Ok(walked)
-}
-
-fn walk_without(
-    store: &Store,
-    blocks: &dyn BlockStore,
-    snapshots: &[Snapshot],
-    lost: BTreeSet<BlockName>,
-    progress: &Progress,
-) -> Result<WalkFindings, VerifyError> {
-    walk_all(LeafCheck::AskedFor(store, progress), blocks, snapshots, lost, progress)
 }
 
 /// Finds the harm to snapshots in a block store without a log. Leaves are looked up, or, with
@@ -399,13 +394,8 @@ fn walk_all(
     lost: BTreeSet<BlockName>,
     progress: &Progress,
 ) -> Result<WalkFindings, VerifyError> {
-    let mut walker = SnapshotWalker { check: TreeCheck::new(leaves, blocks, lost), harm: Vec::new() };
-    for snapshot in snapshots {
-        if progress.is_cancelled() {
-            return Err(VerifyError::Cancelled);
-        }
-        walker.snapshot(snapshot)?;
-    }
+    let mut walker = SnapshotWalker::new(TreeCheck::new(leaves, blocks, lost));
+    walker.snapshots(snapshots, progress)?;
     Ok(WalkFindings { harm: walker.harm, lost: walker.check.needed, lost_in_log: BTreeSet::new() })
 }
 
@@ -425,6 +415,8 @@ pub(crate) fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BT
 struct SnapshotWalker<'a> {
     check: TreeCheck<'a>,
     harm: Vec<Harm>,
+    /// The walk ends when it has found this much.
+    harm_max: usize,
 }
 
 /// The snapshot, and the path in it, that is being walked.
@@ -443,6 +435,27 @@ struct FolderCheck {
 }
 
 impl<'a> SnapshotWalker<'a> {
+    fn new(check: TreeCheck<'a>) -> Self {
+        Self { check, harm: Vec::new(), harm_max: usize::MAX }
+    }
+
+    fn snapshots<'s>(
+        &mut self,
+        snapshots: impl IntoIterator<Item = &'s Snapshot>,
+        progress: &Progress,
+    ) -> Result<(), VerifyError> {
+        for snapshot in snapshots {
+            if progress.is_cancelled() {
+                return Err(VerifyError::Cancelled);
+            }
+            if self.harm.len() >= self.harm_max {
+                return Ok(());
+            }
+            self.snapshot(snapshot)?;
+        }
+        Ok(())
+    }
+
     fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), VerifyError> {
         match &snapshot.content {
             SnapshotContent::Image(entry) => self.tree(SnapshotPath { snapshot, path: b"" }, entry),
@@ -453,7 +466,9 @@ impl<'a> SnapshotWalker<'a> {
     fn folders(&mut self, snapshot: &Snapshot, root: &Node) -> Result<(), VerifyError> {
         let mut open = FolderStack::default();
         self.enter(snapshot, root, &mut open)?;
-        while let Some(step) = open.next() {
+        while self.harm.len() < self.harm_max
+            && let Some(step) = open.next()
+        {
             let place = SnapshotPath { snapshot, path: open.path() };
             match step {
                 FolderStep::Node(Ok(node)) => match (node.kind, node.content) {

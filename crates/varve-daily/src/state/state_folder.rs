@@ -3,7 +3,7 @@
 //! Nothing in it is needed. Without it, jobs whose success the archive does not record run again.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -188,7 +188,7 @@ impl StateFolder {
     fn replace_or_overwrite(&self, name: &str, value: &Value) -> Result<()> {
         self.replace(name, value).or_else(|error| {
             let bytes = value.to_string().into_bytes();
-            let overwrite = || -> std::io::Result<()> {
+            let overwrite = || -> io::Result<()> {
                 let mut file = OpenOptions::new().write(true).open(self.0.join(name))?;
                 file.write_all(&bytes)?;
                 file.set_len(bytes.len() as u64)?;
@@ -279,11 +279,37 @@ impl StateFolder {
         lines.filter_map(|line| serde_json::from_str(&line).ok())
     }
 
+    /// Returns the lines of the run log, the newest first. Damaged lines are left out.
+    ///
+    /// # Errors
+    /// When the run log is there, and cannot be read.
+    pub fn newest_logged(&self) -> io::Result<impl Iterator<Item = LoggedJob> + use<>> {
+        let newest = self.newest_in(LOG)?;
+        let old = self.newest_in(OLD_LOG)?;
+        Ok(newest.chain(old))
+    }
+
+    /// Returns the lines of a file from its end on. Only those that are asked for are parsed.
+    fn newest_in(&self, file: &str) -> io::Result<impl Iterator<Item = LoggedJob> + use<>> {
+        let text = match fs::read(self.0.join(file)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
+        let mut end = text.len();
+        let next_line = move || {
+            let start = text.get(..end)?.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let parsed: Option<LoggedJob> = serde_json::from_slice(&text[start..end]).ok();
+            // Before the first line there is nothing.
+            end = start.checked_sub(1).unwrap_or(usize::MAX);
+            Some(parsed)
+        };
+        Ok(std::iter::from_fn(next_line).flatten())
+    }
+
     /// Returns the newest line of the run log about a job.
     #[must_use]
     pub fn last_logged(&self, job: &str) -> Option<LoggedJob> {
-        let newest_in = |file| self.logged_in(file).filter(|line| line.job == job).last();
-        newest_in(LOG).or_else(|| newest_in(OLD_LOG))
+        self.newest_logged().ok()?.find(|line| line.job == job)
     }
 
     /// Returns the place in the folder at which a volume may be mounted.
@@ -374,6 +400,9 @@ mod tests {
         assert!(sizes.iter().sum::<u64>() < 10_000_000, "{sizes:?}");
         assert_eq!(state.last_logged("snapshot home").unwrap().seconds, Some(4.0));
         assert_eq!(state.last_logged("snapshot other"), None);
+        let mut backwards: Vec<_> = state.newest_logged().unwrap().collect();
+        backwards.reverse();
+        assert!(backwards.len() > 100_000 && backwards.into_iter().eq(state.logged()));
     }
 
     #[test]

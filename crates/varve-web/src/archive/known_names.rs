@@ -7,21 +7,24 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use varve_archive::{FoundPaths, IndexedPath, NameIndex, Snapshot, UpdateNamesError};
+use varve_store::{Hint, Store};
 
 use super::open_files::FileOpener;
 use super::snapshot_view::{SeriesName, SnapshotView};
-use crate::state::ArchiveState;
 
 /// A search waits for this long for an index that is being updated.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// The index is saved at most this often.
 const SAVE_AGE: Duration = Duration::from_secs(600);
+/// The saved index. Only keys that may read the store can open it.
+const NAMES: Hint = Hint { file: "index/names", context: "varve 1 names of files" };
 
 /// The names in all snapshots. It is made when the first search needs it.
 pub(crate) struct KnownNames {
     index: RwLock<Option<NameIndex>>,
     progress: Mutex<IndexProgress>,
-    state: Option<Arc<dyn ArchiveState>>,
+    /// The store that has the saved index.
+    store: Option<Arc<Store>>,
 }
 
 #[derive(Default)]
@@ -40,9 +43,9 @@ pub(crate) struct KnownPaths {
 }
 
 impl KnownNames {
-    /// Without a state of the archive, the index is not saved.
-    pub(crate) fn new(state: Option<Arc<dyn ArchiveState>>) -> Arc<Self> {
-        Arc::new(Self { index: RwLock::new(None), progress: Mutex::default(), state })
+    /// Without a store, the index is not saved.
+    pub(crate) fn new(store: Option<Arc<Store>>) -> Arc<Self> {
+        Arc::new(Self { index: RwLock::new(None), progress: Mutex::default(), store })
     }
 
     /// Searches the index. Returns `None` as long as there is none. Begins to update it in the
@@ -133,12 +136,12 @@ impl KnownNames {
     }
 
     fn saved(&self) -> NameIndex {
-        let saved = self.state.as_ref().and_then(|state| state.saved_names());
+        let saved = self.store.as_ref().and_then(|store| store.vault().read_secret_pieces(&NAMES));
         saved.and_then(|mut saved| NameIndex::read(&mut *saved)).unwrap_or_default()
     }
 
     fn save(&self) {
-        let Some(state) = &self.state else { return };
+        let Some(store) = &self.store else { return };
         if self.progress.lock().saved_at.is_some_and(|at| at.elapsed() < SAVE_AGE) {
             return;
         }
@@ -146,8 +149,8 @@ impl KnownNames {
         let index = self.index.read();
         let Some(index) = index.as_ref() else { return };
         self.progress.lock().saved_at = Some(Instant::now());
-        if let Err(error) = state.save_names(&mut |into| index.write(into)) {
-            tracing::warn!(error, "the index of names was not saved");
+        if let Err(error) = store.vault().write_secret_pieces(&NAMES, &mut |into| index.write(into)) {
+            tracing::warn!(%error, file = NAMES.file, "the index of names was not saved");
         }
     }
 }

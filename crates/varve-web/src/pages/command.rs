@@ -13,7 +13,7 @@ const ID_DIGITS: usize = 12;
 
 /// A whole command, with the store that this page shows.
 pub(crate) fn varve_command(request: &PageRequest, words: &[&[u8]]) -> String {
-    command_line(request.site.store.as_deref(), words)
+    command_line(request.site.store_name.as_deref(), words)
 }
 
 fn command_line(store: Option<&[u8]>, words: &[&[u8]]) -> String {

@@ -5,6 +5,7 @@ use varve_block::with_causes;
 use varve_content::{ContentKey, DifferenceLine, LineKind, NodeKind, as_text, text_difference};
 
 use super::command::restore_command;
+use super::harm_marks::HarmMarks;
 use super::page::{Frame, PageError, PageHtml};
 use super::snapshot_line::SnapshotLine;
 use super::snapshot_place::{PathStep, SnapshotPlace, address_in};
@@ -28,6 +29,8 @@ struct VersionRow {
     count: String,
     is_there: bool,
     note: String,
+    /// Empty if no part of it is known to be lost.
+    harm: &'static str,
     look: String,
     download: Option<String>,
     difference: Option<String>,
@@ -60,17 +63,17 @@ pub(crate) fn versions(request: &PageRequest) -> Result<PageHtml, PageError> {
         }
         _ => false,
     });
-    let versions = &history.versions;
+    let (versions, marks) = (&history.versions, HarmMarks::of(request));
     let rows = versions
         .iter()
         .enumerate()
-        .map(|(number, version)| version_row(request, &at, version, versions.get(number + 1)));
+        .map(|(number, version)| version_row(request, &at, &marks, version, versions.get(number + 1)));
     let next = history.next.map(|next| format!("{}?until={}", at.address("/file/"), next.id));
     let title = at.steps().last().map_or_else(String::new, |step| step.name.clone());
     PageHtml::with_commands(&VersionsTemplate {
         rows: rows.collect(),
         frame: Frame::new(request, "/look", format!("Versions of {title}")),
-        line: SnapshotLine::of(request, &at, "/file/"),
+        line: SnapshotLine::of(request, &at, "/file/", &marks),
         steps: at.steps(),
         next,
         is_continued: newest.is_some(),
@@ -82,6 +85,7 @@ pub(crate) fn versions(request: &PageRequest) -> Result<PageHtml, PageError> {
 fn version_row(
     request: &PageRequest,
     at: &SnapshotPlace<'_>,
+    marks: &HarmMarks,
     version: &FileVersion<'_>,
     older: Option<&FileVersion<'_>>,
 ) -> VersionRow {
@@ -111,6 +115,7 @@ fn version_row(
         count: show::count(version.snapshot_count, "snapshot"),
         is_there: kind.is_some(),
         note,
+        harm: kind.map_or("", |kind| marks.of_name(version.last, &at.path, kind)),
         look: address_in("/look/", version.last, &at.path),
         download: (kind == Some(NodeKind::File)).then(|| address_in("/download/", version.last, &at.path)),
         difference,

@@ -1,46 +1,24 @@
 //! Health: when each part of the log was last read, damage, and copies.
 
+use std::fmt::Write;
+
 use askama::Template;
 use varve_daily::Drill;
 use varve_daily::{PromiseKind, PromiseState};
 use varve_world::Timestamp;
 
+use super::harm_marks::HarmMarks;
+use super::harmed_files::{HarmedFile, harmed_files};
+use super::log_map::LogMap;
 use super::page::{Frame, PageError, PageHtml};
 use crate::show;
 use crate::site::PageRequest;
-use crate::state::{ArenaHealth, LogState};
+use crate::state::log_state::LogState;
 
-/// The squares of the map. In a longer log, a square stands for several arenas, and shows the worst
-/// of them.
-const SQUARES_MAX: usize = 600;
-const SQUARES_A_LINE: usize = 40;
 /// Drills that are listed, the newest first.
 const DRILLS_MAX: usize = 50;
 /// Damaged arenas that are listed.
 const DAMAGED_MAX: usize = 100;
-const DAY: i64 = 86_400_000_000_000;
-/// The upper ends of the classes of ages, in days, each with its name and its class of colour.
-const AGES: [(i64, &str, &str); 4] = [
-    (7, "read within a week", "age1"),
-    (30, "read within 30 days", "age2"),
-    (90, "read within 90 days", "age3"),
-    (i64::MAX, "read longer ago", "age4"),
-];
-
-/// A class of arenas.
-struct AgeRow {
-    name: &'static str,
-    class: &'static str,
-    count: String,
-    share: String,
-}
-
-struct MapSquare {
-    x: usize,
-    y: usize,
-    class: &'static str,
-}
-
 /// A restore that was tried.
 struct DrillRow {
     name: String,
@@ -68,13 +46,12 @@ struct HealthTemplate {
     class: &'static str,
     read: String,
     facts: Vec<(&'static str, String)>,
-    ages: Vec<AgeRow>,
-    squares: Vec<MapSquare>,
-    width: usize,
-    height: usize,
-    a_square: usize,
+    map: LogMap,
     damaged: Vec<String>,
     damaged_more: Option<String>,
+    /// The files that lost blocks harm, and what is known about them.
+    harmed: Vec<HarmedFile>,
+    harm_note: String,
     copies: Vec<CopyRow>,
     drills: Vec<DrillRow>,
 }
@@ -108,25 +85,49 @@ pub(crate) fn health(request: &PageRequest) -> Result<PageHtml, PageError> {
             (format!("{} damaged, and {} lost.", are(damaged, "arena"), are(lost, "block")), "bad")
         }
     };
-    let squares = squares(&log.arenas, request.now);
-    let lines = squares.1.len().div_ceil(SQUARES_A_LINE);
     let more = damaged.len().saturating_sub(DAMAGED_MAX) as u64;
+    let (harmed, harm_note) = harm(request);
     PageHtml::of(&HealthTemplate {
         frame: Frame::new(request, "/health", "Health"),
         headline,
         class,
         read,
         facts: facts(log, request.now),
-        ages: ages(&log.arenas, request.now),
-        width: SQUARES_A_LINE * 12,
-        height: lines * 12,
-        a_square: squares.0,
-        squares: squares.1,
+        map: LogMap::of(&log.arenas, request.now, request.zone()),
         damaged: damaged.iter().take(DAMAGED_MAX).map(|arena| show::name(arena.name.as_bytes())).collect(),
         damaged_more: (more > 0).then(|| show::count(more, "more arena")),
+        harmed,
+        harm_note,
         copies: copies(request),
         drills: log.drills.iter().rev().take(DRILLS_MAX).map(|drill| drill_row(request, drill)).collect(),
     })
+}
+
+/// The files that lost blocks harm, with a note about them; without a loss, nothing.
+fn harm(request: &PageRequest) -> (Vec<HarmedFile>, String) {
+    match HarmMarks::of(request) {
+        HarmMarks::None => (Vec::new(), String::new()),
+        HarmMarks::Unknown => {
+            let note =
+                "The harmed files are being looked for, or cannot be found. Load the page again later.";
+            (Vec::new(), note.into())
+        }
+        HarmMarks::Known(harm, at) => {
+            let (files, left_out) = harmed_files(request, &harm);
+            let not_yet = request.view.snapshots().iter().filter(|one| !harm.has_looked_at(&one.id)).count();
+            let mut note = format!("As of {at}.");
+            if files.is_empty() {
+                note.push_str(" No snapshot needs the lost blocks.");
+            }
+            if left_out > 0 {
+                let _ = write!(note, " {} are not listed.", show::count(left_out as u64, "more file"));
+            }
+            if not_yet > 0 {
+                let _ = write!(note, " {} were not looked at.", show::count(not_yet as u64, "snapshot"));
+            }
+            (files, note)
+        }
+    }
 }
 
 fn are(count: u64, noun: &str) -> String {
@@ -159,51 +160,6 @@ fn facts(log: &LogState, now: Timestamp) -> Vec<(&'static str, String)> {
         },
     ));
     facts
-}
-
-/// The class of an arena: 0 to 3 by its age, 4 if it was never read, 5 if it is damaged.
-fn rank(arena: &ArenaHealth, now: Timestamp) -> usize {
-    match arena.read_at {
-        _ if arena.is_damaged => 5,
-        None => 4,
-        Some(at) => {
-            let days = now.0.saturating_sub(at.0) / DAY;
-            AGES.iter().position(|(end, ..)| days <= *end).unwrap_or(3)
-        }
-    }
-}
-
-const RANKS: [(&str, &str); 6] = [
-    (AGES[0].1, AGES[0].2),
-    (AGES[1].1, AGES[1].2),
-    (AGES[2].1, AGES[2].2),
-    (AGES[3].1, AGES[3].2),
-    ("never read since it was written", "never"),
-    ("damaged", "damaged"),
-];
-
-fn ages(arenas: &[ArenaHealth], now: Timestamp) -> Vec<AgeRow> {
-    let mut counts = [0_u64; RANKS.len()];
-    arenas.iter().for_each(|arena| counts[rank(arena, now)] += 1);
-    let all = (arenas.len() as u64).max(1);
-    let rows = RANKS.iter().zip(counts).filter(|(_, count)| *count > 0);
-    rows.map(|((name, class), count)| AgeRow {
-        name,
-        class,
-        count: show::grouped(count),
-        share: format!("{} %", count * 100 / all),
-    })
-    .collect()
-}
-
-/// The number of arenas for a square, and the squares in the order of the log.
-fn squares(arenas: &[ArenaHealth], now: Timestamp) -> (usize, Vec<MapSquare>) {
-    let a_square = arenas.len().div_ceil(SQUARES_MAX).max(1);
-    let squares = arenas.chunks(a_square).enumerate().map(|(number, part)| {
-        let worst = part.iter().map(|arena| rank(arena, now)).max().unwrap_or(0);
-        MapSquare { x: number % SQUARES_A_LINE * 12, y: number / SQUARES_A_LINE * 12, class: RANKS[worst].1 }
-    });
-    (a_square, squares.collect())
 }
 
 /// The copies that the configuration promises.
@@ -245,34 +201,5 @@ fn drill_row(request: &PageRequest, drill: &Drill) -> DrillRow {
         restored: format!("{}, {}", show::count(drill.file_count, "file"), show::bytes(drill.bytes)),
         boot: drill.boot_seconds.map_or_else(String::new, |seconds| format!("booted in {seconds:.0} s")),
         failure: drill.failure.as_ref().map_or_else(String::new, |failure| show::line(failure.as_bytes())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn arena(days: Option<i64>, is_damaged: bool) -> ArenaHealth {
-        let read_at = days.map(|days| Timestamp(-days * DAY));
-        ArenaHealth { name: "arena".into(), read_at, is_damaged }
-    }
-
-    #[test]
-    fn a_square_shows_the_worst_of_its_arenas() {
-        let now = Timestamp(0);
-        let mut arenas: Vec<_> = (0..1_500).map(|_| arena(Some(3), false)).collect();
-        arenas[0] = arena(Some(60), false);
-        arenas[4] = arena(Some(1), true);
-        arenas[8] = arena(None, false);
-        let (a_square, squares) = squares(&arenas, now);
-        assert_eq!((a_square, squares.len()), (3, 500));
-        let classes: Vec<_> = squares.iter().take(4).map(|square| square.class).collect();
-        assert_eq!(classes, ["age3", "damaged", "never", "age1"]);
-        assert_eq!((squares[41].x, squares[41].y), (12, 12));
-        let counts: Vec<_> = ages(&arenas, now).into_iter().map(|row| (row.class, row.count)).collect();
-        let count = |number: &str| number.to_owned();
-        let expected =
-            [("age1", count("1,497")), ("age3", count("1")), ("never", count("1")), ("damaged", count("1"))];
-        assert_eq!(counts, expected);
     }
 }

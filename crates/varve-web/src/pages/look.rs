@@ -7,11 +7,13 @@ use varve_block::with_causes;
 use varve_content::{ContentKey, Node, NodeKind, as_text};
 
 use super::command::{id_of, restore_command, varve_command};
+use super::harm_marks::HarmMarks;
 use super::page::{Frame, PageError, PageHtml};
 use super::snapshot_line::SnapshotLine;
 use super::snapshot_place::{PathStep, SnapshotPlace, address_in, source_address};
 use super::unarchived::{UnarchivedSource, unarchived_sources};
 use crate::archive::folder_changes::{FolderOf, FolderPart, FolderRow, RowChange, folder_part};
+use crate::archive::folder_total::FolderTotal;
 use crate::archive::open_files::OpenFiles;
 use crate::archive::picture::Picture;
 use crate::archive::place::{Place, read_start};
@@ -107,6 +109,8 @@ struct NameRow {
     change: &'static str,
     change_class: &'static str,
     problem: Option<String>,
+    /// Empty if no part of it is known to be lost.
+    harm: &'static str,
 }
 
 #[derive(Template)]
@@ -122,6 +126,8 @@ struct FolderTemplate {
     first: String,
     problem: Option<String>,
     notes: Vec<String>,
+    /// The entries in the folder and below it, and their bytes.
+    total: String,
     tar: String,
     zip: String,
     history: Option<String>,
@@ -140,6 +146,7 @@ struct FileTemplate {
     steps: Vec<PathStep>,
     facts: Vec<(&'static str, String)>,
     problem: Option<String>,
+    harm: Option<String>,
     preview: Option<String>,
     preview_note: String,
     picture: Option<(String, Picture)>,
@@ -176,6 +183,7 @@ fn folder(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Resul
         return Err(at.unreadable(request, problem));
     }
     let here = at.path.strip_suffix(b"/").unwrap_or(&at.path);
+    let marks = HarmMarks::of(request);
     let row = |row: &FolderRow| {
         let slash: &[u8] = if here.is_empty() { b"" } else { b"/" };
         let path = [here, slash, &row.node.name].concat();
@@ -183,16 +191,19 @@ fn folder(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Resul
             (RowChange::Removed, Some((snapshot, _))) => snapshot,
             _ => at.snapshot,
         };
-        name_row(request, place, &row.node, row.change, address_in("/look/", of, &path))
+        let harm = if place.is_in_disk { "" } else { marks.of_name(of, &path, row.node.kind) };
+        NameRow { harm, ..name_row(request, place, &row.node, row.change, address_in("/look/", of, &path)) }
     };
     let mut shown: Vec<NameRow> = rows.iter().map(row).collect();
-    let notes = disk_notes(place, at, &mut shown, &first);
+    let mut notes = disk_notes(place, at, &mut shown, &first);
+    notes.extend(marks.warning(at.snapshot, here, place.is_in_disk));
     let title = at.steps().last().map_or_else(String::new, |step| step.name.clone());
     let next = next.map(|name| format!("{}?from={}", at.address("/look/"), show::path_link(&name)));
     PageHtml::with_commands(&FolderTemplate {
         frame: Frame::new(request, "/look", title),
-        line: SnapshotLine::of(request, at, "/look/"),
+        line: SnapshotLine::of(request, at, "/look/", &marks),
         steps: at.steps(),
+        total: total(place, here, first.is_empty()),
         rows: shown,
         next,
         is_continued: !first.is_empty(),
@@ -206,6 +217,18 @@ fn folder(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Resul
         command: restore_command(request, at.snapshot, &at.path),
         disk_uses: disk_uses(request, at),
     })
+}
+
+/// The entries in a folder and below it, and their bytes. At the top of a snapshot, the line about
+/// it has them.
+fn total(place: &Place, path: &[u8], is_first: bool) -> String {
+    if path.is_empty() || !is_first {
+        return String::new();
+    }
+    let FolderTotal { entries, bytes, is_least } =
+        place.files.with(|files| FolderTotal::of(files, &place.node));
+    let least = if is_least { "at least " } else { "" };
+    format!("{least}{}, {}", show::count(entries, "entry"), show::bytes(bytes))
 }
 
 /// The commands that use the disk of a snapshot, to be pasted into a shell.
@@ -273,6 +296,7 @@ fn name_row(
         change,
         change_class,
         problem,
+        harm: "",
     }
 }
 
@@ -307,6 +331,7 @@ fn disk_notes(place: &Place, at: &SnapshotPlace<'_>, rows: &mut Vec<NameRow>, fi
         change: "",
         change_class: "",
         problem: None,
+        harm: "",
     });
     let problems = disk.problems().iter().map(|problem| show::line(problem.to_string().as_bytes()));
     let warnings =
@@ -326,7 +351,8 @@ fn file(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Result<
     }
     facts.push(("Changed", show::file_time(node.mtime, zone)));
     facts.push(("Mode", format!("{} ({:04o})", node.symbolic_mode(), node.mode)));
-    facts.push(("Owner", format!("user {}, group {}", node.uid, node.gid)));
+    // A snapshot has no names of users, and those of this machine may be other ones.
+    facts.push(("Owner", format!("uid {}, gid {}", node.uid, node.gid)));
     if !node.xattrs.is_empty() {
         let names: Vec<_> = node.xattrs.iter().map(|xattr| show::name(&xattr.name)).collect();
         facts.push(("Attributes", names.join(", ")));
@@ -341,10 +367,12 @@ fn file(request: &PageRequest, at: &SnapshotPlace<'_>, place: &Place) -> Result<
         None if is_file => preview(place),
         _ => (None, String::new()),
     };
+    let marks = HarmMarks::of(request);
     let title = at.steps().last().map_or_else(String::new, |step| step.name.clone());
     PageHtml::with_commands(&FileTemplate {
         frame: Frame::new(request, "/look", title),
-        line: SnapshotLine::of(request, at, "/look/"),
+        line: SnapshotLine::of(request, at, "/look/", &marks),
+        harm: marks.warning(at.snapshot, &at.path, place.is_in_disk),
         steps: at.steps(),
         facts,
         problem,

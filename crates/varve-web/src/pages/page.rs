@@ -85,8 +85,9 @@ pub(crate) struct Frame {
     pub(crate) token: String,
 }
 
-const LINKS: [(&str, &str); 7] = [
+const LINKS: [(&str, &str); 8] = [
     ("/", "Today"),
+    ("/runs", "Runs"),
     ("/calendar", "Calendar"),
     ("/look", "Look"),
     ("/search", "Search"),

@@ -2,6 +2,7 @@
 
 use varve_archive::Snapshot;
 
+use super::harm_marks::HarmMarks;
 use super::snapshot_place::{SnapshotPlace, address_in, source_address};
 use crate::show;
 use crate::site::PageRequest;
@@ -20,6 +21,8 @@ pub(crate) struct SnapshotLine {
     /// Its size, and the number of its files and problems.
     pub(crate) sizes: String,
     pub(crate) problems: String,
+    /// Empty if no part of it is known to be lost.
+    pub(crate) harm: String,
     pub(crate) holds: Vec<String>,
     pub(crate) tags: Vec<String>,
     pub(crate) comment: String,
@@ -29,7 +32,12 @@ pub(crate) struct SnapshotLine {
 }
 
 impl SnapshotLine {
-    pub(crate) fn of(request: &PageRequest, place: &SnapshotPlace<'_>, beginning: &str) -> Self {
+    pub(crate) fn of(
+        request: &PageRequest,
+        place: &SnapshotPlace<'_>,
+        beginning: &str,
+        marks: &HarmMarks,
+    ) -> Self {
         let snapshot = place.snapshot;
         let (before, after) = request.view.neighbours(snapshot);
         let link = |other: &Snapshot| {
@@ -47,6 +55,7 @@ impl SnapshotLine {
                 0 => String::new(),
                 count => show::count(count, "problem"),
             },
+            harm: marks.of_snapshot(snapshot),
             holds: snapshot.holds.iter().map(|hold| show::name(hold.label.as_bytes())).collect(),
             tags: snapshot.tags.iter().take(TAGS_MAX).map(|tag| show::name(tag.as_bytes())).collect(),
             comment: show::text_line(&snapshot.comment),

@@ -5,8 +5,10 @@ use jiff::civil::Date;
 use varve_archive::Snapshot;
 use varve_world::Timestamp;
 
+use super::job_rows::JobRow;
 use super::month_days::{MONTHS, SourceDays, chosen_year};
 use super::page::{Frame, PageError, PageHtml};
+use super::runs::jobs_of_series;
 use super::snapshot_drills::SnapshotDrills;
 use super::snapshot_place::address_in;
 use crate::archive::snapshot_view::parse_id;
@@ -16,6 +18,8 @@ use crate::site::PageRequest;
 /// Snapshots in the list before the calendar, and in the list of a page that continues it.
 const FIRST_ROWS_MAX: usize = 10;
 const ROWS_MAX: usize = 60;
+/// Past jobs of the source.
+const JOBS_MAX: usize = 5;
 
 /// A day of a month; without a number it only fills the week.
 struct DayCell {
@@ -73,6 +77,8 @@ struct SourceTemplate {
     next: Option<String>,
     is_continued: bool,
     count: String,
+    /// The last jobs of this machine for the source.
+    jobs: Vec<JobRow>,
 }
 
 /// A source through a year.
@@ -118,6 +124,7 @@ pub(crate) fn source(request: &PageRequest) -> Result<PageHtml, PageError> {
         rows,
         next,
         is_continued: until.is_some(),
+        jobs: jobs_of_series(request, &series.host, &series.name, JOBS_MAX),
         count: show::count(all.len() as u64, "snapshot"),
         key,
     })

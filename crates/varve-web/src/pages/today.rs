@@ -4,8 +4,10 @@ use askama::Template;
 use varve_archive::Snapshot;
 use varve_daily::{JudgedPromise, PromiseKind, PromiseState, show_time_span};
 
+use super::job_rows::JobRow;
 use super::page::{Frame, PageError, PageHtml};
 use super::rhythm::{PERIODS, PeriodState, Rhythm};
+use super::runs::failing_jobs;
 use super::snapshot_place::{address_in, source_address};
 use super::unarchived::{UnarchivedSource, unarchived_sources};
 use crate::archive::snapshot_view::SeriesName;
@@ -53,9 +55,13 @@ struct TodayTemplate {
     headline: String,
     class: &'static str,
     attention: Vec<PromiseRow>,
+    /// The promises that could not be judged because a store cannot be read.
+    consequences: Vec<PromiseRow>,
     kept: Vec<PromiseRow>,
     kept_count: String,
     notes: Vec<String>,
+    /// The last runs of jobs that failed.
+    jobs: Vec<JobRow>,
     judged: String,
     rows: Vec<SourceLine>,
     more: Option<String>,
@@ -66,8 +72,8 @@ struct TodayTemplate {
 /// The first page.
 pub(crate) fn today(request: &PageRequest) -> Result<PageHtml, PageError> {
     let known = request.site.state.as_ref().map(|state| state.status.soon());
-    let (mut attention, mut kept, mut notes, mut judged) =
-        (Vec::new(), Vec::new(), Vec::new(), String::new());
+    let (mut attention, mut consequences, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut notes, mut judged) = (Vec::new(), String::new());
     let (headline, class) = match known {
         None => ("This archive has no promises: it is at a server.".to_owned(), "plain"),
         Some(None) => ("The promises are being judged. Load the page again.".to_owned(), "plain"),
@@ -84,8 +90,12 @@ pub(crate) fn today(request: &PageRequest) -> Result<PageHtml, PageError> {
                 Ok(Some(report)) => {
                     notes = report.notes.iter().map(|note| show::line(note.as_bytes())).collect();
                     for promise in &report.promises {
-                        let is_kept = promise.state == PromiseState::Kept;
-                        (if is_kept { &mut kept } else { &mut attention }).push(promise_row(promise));
+                        let rows = match (promise.state, &promise.depends_on) {
+                            (PromiseState::Kept, _) => &mut kept,
+                            (_, Some(_)) => &mut consequences,
+                            (_, None) => &mut attention,
+                        };
+                        rows.push(promise_row(promise));
                     }
                     headline(&report.promises)
                 }
@@ -98,6 +108,8 @@ pub(crate) fn today(request: &PageRequest) -> Result<PageHtml, PageError> {
         headline,
         class,
         attention,
+        consequences,
+        jobs: failing_jobs(request),
         kept_count: show::count(kept.len() as u64, "promise"),
         kept,
         notes,
@@ -110,7 +122,9 @@ pub(crate) fn today(request: &PageRequest) -> Result<PageHtml, PageError> {
 }
 
 fn headline(promises: &[JudgedPromise]) -> (String, &'static str) {
-    let count = |state| promises.iter().filter(|promise| promise.state == state).count() as u64;
+    // One store that cannot be read is one cause, and not as many as its promises.
+    let own = || promises.iter().filter(|promise| promise.depends_on.is_none());
+    let count = |state| own().filter(|promise| promise.state == state).count() as u64;
     let (broken, unknown) = (count(PromiseState::Broken), count(PromiseState::Unknown));
     let are = |count| if count == 1 { "is" } else { "are" };
     match (broken, unknown) {

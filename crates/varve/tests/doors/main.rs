@@ -12,3 +12,4 @@ mod proxies;
 mod serve_nbd;
 mod web_page;
 mod web_previews;
+mod web_state;

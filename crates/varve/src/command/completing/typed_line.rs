@@ -11,6 +11,7 @@ use varve_archive::Archive;
 use varve_daily::{DailyConfig, LoadedConfig, session_at};
 use varve_session::{Notice, StoreLocation, UserInterface};
 use varve_store::RebuildProgress;
+use varve_world::StopSignal;
 use zeroize::Zeroizing;
 
 use crate::arguments::{CommandNeeds, GlobalArgs, ProgramArguments};
@@ -97,7 +98,7 @@ impl UserInterface for NobodyAsked {
         Ok(())
     }
 
-    fn is_interrupted(&self) -> fn() -> bool {
-        || false
+    fn stop_signal(&self) -> StopSignal {
+        StopSignal::default()
     }
 }

@@ -76,8 +76,9 @@ pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutco
             }
             let is_free = || is_lock_free(&path, "replicate.lock");
             let shown = target::shown(&text);
-            let done =
-                invocation.session.until_free(Some(&is_free), || one(&run, &there, &shown, &mut is_up_to_date))?;
+            let done = invocation
+                .session
+                .until_free(Some(&is_free), || one(&run, &there, &shown, &mut is_up_to_date))?;
             if let Some(notes) = notes.as_ref().filter(|_| done == CommandOutcome::Done) {
                 notes.brought_up_to_date(&shown);
             }

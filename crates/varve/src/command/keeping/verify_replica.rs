@@ -184,7 +184,7 @@ fn harm(store: Store, audit: &AuditReport, progress: &Progress) -> (Vec<Harm>, O
     let lost: BTreeSet<_> =
         audit.findings.iter().flat_map(|finding| finding.blocks.iter().copied()).collect();
     match Archive::open(store) {
-        Ok(archive) => match harm_of(archive.store(), archive.snapshots(), lost, progress) {
+        Ok(archive) => match harm_of(archive.store(), archive.snapshots(), lost, usize::MAX, progress) {
             Ok(harm) => (harm, None),
             Err(error) => (Vec::new(), Some(with_causes(&error))),
         },

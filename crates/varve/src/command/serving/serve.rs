@@ -2,7 +2,6 @@
 
 pub(super) mod metrics;
 mod proxies;
-mod served_state;
 mod venti;
 mod web;
 
@@ -17,6 +16,7 @@ use signal_hook::iterator::Signals;
 use varve_archive::{Archive, FilteredSnapshots, SnapshotFilter, SnapshotList};
 use varve_block::{BlockStore, with_causes};
 use varve_content::image::CachedBlocks;
+use varve_daily::LoadedConfig;
 use varve_serve::days::Days;
 use varve_serve::nbd::{
     Endpoint, FoundDisk, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk, ServedDisks,
@@ -26,10 +26,8 @@ use varve_serve::venti::{ClientSessions, InheritedSockets, ServiceState, VentiSe
 use varve_serve::{BoundedFileSystem, ListenError, TcpServer, TlsIdentity, nfs, webdav};
 use varve_session::{CommandSession, LeaseScope, LeasedSnapshotList, StoreLocation, UsageError};
 use varve_store::{Store, WithoutBarren};
-use varve_web::ArchiveState;
+use varve_web::ServedStore;
 use varve_world::World;
-
-use served_state::ServedState;
 
 use super::mount;
 use crate::arguments::{ServeArgs, TlsFiles};
@@ -315,11 +313,20 @@ fn snapshot_front_ends(
         store.bound_caches(PAGE_CACHE_BYTES);
     }
     let snapshots = || Ok(Box::new(list(LeaseScope::Listed)?) as _);
-    let state = |store: &Arc<Store>| {
-        Arc::new(ServedState::new(invocation, store, args.config.clone())) as Arc<dyn ArchiveState>
-    };
-    front_ends.extend(web::start(args, named_store(invocation), snapshots, listed.store.map(state), blocks)?);
+    let store =
+        listed.store.filter(|_| args.http.is_some()).map(|store| shown_store(invocation, args, store));
+    front_ends.extend(web::start(args, store, named_store(invocation), snapshots, blocks)?);
     Ok(front_ends)
+}
+
+/// Returns the store whose state the page shows.
+fn shown_store(invocation: &Invocation, args: &ServeArgs, store: &Arc<Store>) -> ServedStore {
+    // The state is read in the background, so nothing is asked at the terminal.
+    let user = Invocation { asks: false, ..invocation.clone() }.frontend();
+    // The zone of the configuration is that of the page. A configuration with faults is reported
+    // when its promises are judged.
+    drop(LoadedConfig::load(args.config.as_deref(), Arc::clone(&user)));
+    ServedStore { store: Arc::clone(store), config: args.config.clone(), user }
 }
 
 /// Returns the store as a command in any folder names it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use varve_archive::SnapshotList;
 use varve_block::BlockStore;
-use varve_web::{ArchiveState, PasswordHash, WebServer, WebSettings};
+use varve_web::{PasswordHash, ServedStore, WebServer, WebSettings};
 use varve_world::{RealClock, RealRandom, RealWorkers};
 
 use super::{FrontEnd, identity, not_listening};
@@ -31,12 +31,13 @@ impl FrontEnd for WebFrontEnd {
     }
 }
 
-/// Starts the page, if it is requested. `store` is the store as commands on other machines name it.
+/// Starts the page, if it is requested. `store_name` is the store as a command in any folder names
+/// it.
 pub(super) fn start(
     args: &ServeArgs,
-    store: Option<PathBuf>,
+    store: Option<ServedStore>,
+    store_name: Option<PathBuf>,
     snapshots: impl FnOnce() -> Result<Box<dyn SnapshotList>>,
-    state: Option<Arc<dyn ArchiveState>>,
     blocks: &Arc<dyn BlockStore>,
 ) -> Result<Option<Box<dyn FrontEnd>>> {
     let Some(address) = args.http else { return Ok(None) };
@@ -49,7 +50,7 @@ pub(super) fn start(
         tls: args.http_tls.as_ref().map(identity).transpose()?,
         snapshots: snapshots()?,
         store,
-        state,
+        store_name,
         blocks: Arc::clone(blocks),
         workers: Arc::new(RealWorkers::one_a_core()),
         clock: Arc::new(RealClock),
