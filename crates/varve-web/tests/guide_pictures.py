@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chromium import Chromium  # noqa: E402
 
 WIDTH = 1100
-BYTES_MAX = 150 << 10
+BYTES_MAX = 160 << 10
 # The folder of the demo, as the pictures show it.
 SHOWN = Path("/mnt")
 
