@@ -1,4 +1,4 @@
-//! What a replication or a verification learns of a copy, for `varve snapshots`.
+//! Facts about a copy that a replication or a verification finds, for `varve snapshots`.
 
 use varve_archive::{Archive, SnapshotId};
 use varve_block::with_causes;
