@@ -49,7 +49,7 @@ impl CopyRecord {
         self.0.iter().map(|(address, copy)| (address.as_str(), copy))
     }
 
-    /// Notes the snapshots that a copy holds now. What is known of them stays.
+    /// Notes the snapshots that a copy holds now. The times of their verifications stay.
     pub fn note_held(&mut self, address: &str, held: impl IntoIterator<Item = SnapshotId>) {
         let copy = self.0.entry(address.to_owned()).or_default();
         let known = std::mem::take(&mut copy.snapshots);

@@ -147,7 +147,7 @@ pub struct PauseArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// What to do now: a source to archive, a replica to bring up to date, a store to verify and to
+    /// Jobs to do now: a source to archive, a replica to bring up to date, a store to verify and to
     /// free space in, or a kind of jobs, such as drill [default: all jobs that are due]
     #[arg(value_name = "NAME")]
     pub jobs: Vec<String>,

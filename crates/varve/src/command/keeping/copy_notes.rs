@@ -1,4 +1,4 @@
-//! What a replication or a verification learns of a copy, for `varve snapshots`.
+//! Notes of replications and verifications on the copies of a store, for `varve snapshots`.
 
 use varve_archive::{Archive, SnapshotId};
 use varve_block::with_causes;
