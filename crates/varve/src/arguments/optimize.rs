@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::snapshot_filter::SnapshotFilterArgs;
+use super::snapshot_filter::UnnamedFilterArgs;
 use super::value::{parse_name, parse_size};
 
 pub const OPTIMIZE_HELP: &str = "\
@@ -54,5 +54,5 @@ pub struct OptimizeArgs {
     pub plan: bool,
 
     #[command(flatten)]
-    pub which: SnapshotFilterArgs,
+    pub which: UnnamedFilterArgs,
 }

@@ -16,6 +16,14 @@ pub struct SnapshotFilterArgs {
     #[arg(long = "name", value_name = "NAME", value_parser = parse_name)]
     pub names: Vec<String>,
 
+    #[command(flatten)]
+    pub others: UnnamedFilterArgs,
+}
+
+/// The conditions besides the name, for commands with an option `--name` of another meaning.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Conditions for snapshots")]
+pub struct UnnamedFilterArgs {
     /// Only snapshots of this host; may be given several times
     #[arg(long = "host", value_name = "HOST")]
     pub hosts: Vec<String>,
@@ -46,14 +54,15 @@ pub struct SnapshotFilterArgs {
 impl SnapshotFilterArgs {
     /// Returns the filter of these conditions.
     pub fn filter(&self) -> SnapshotFilter {
+        let UnnamedFilterArgs { hosts, paths, tags, since, until, latest } = &self.others;
         SnapshotFilter {
             names: self.names.clone(),
-            hosts: self.hosts.clone(),
-            paths: self.paths.iter().map(|path| whole(path)).collect(),
-            tags: self.tags.clone(),
-            since: self.since,
-            until: self.until,
-            latest: self.latest,
+            hosts: hosts.clone(),
+            paths: paths.iter().map(|path| whole(path)).collect(),
+            tags: tags.clone(),
+            since: *since,
+            until: *until,
+            latest: *latest,
         }
     }
 }

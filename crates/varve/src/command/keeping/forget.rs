@@ -115,7 +115,7 @@ pub(super) fn print_freed(invocation: &Invocation, archive: &Archive, forgets: &
 
 /// Returns the rules; `None` if there are none.
 pub(super) fn policy(args: &ForgetArgs) -> Result<Option<RetentionPolicy>> {
-    if args.which.latest.is_some() {
+    if args.which.others.latest.is_some() {
         let text = "--latest would forget the newest snapshots: --keep-last keeps them";
         bail!(UsageError(text.into()));
     }

@@ -23,7 +23,7 @@ use varve_image::{ReadAt, RelocatedDisk};
 use varve_machine::ImageFormat;
 use varve_session::UsageError;
 
-use crate::arguments::OptimizeArgs;
+use crate::arguments::{OptimizeArgs, SnapshotFilterArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::command::keeping::profile::read_profile;
 use crate::invocation::Invocation;
@@ -56,7 +56,8 @@ pub fn run(invocation: &Invocation, args: &OptimizeArgs) -> Result<CommandOutcom
     }
     let archive = invocation.session.reading()?;
     let blocks = archive.blocks();
-    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
+    let which = SnapshotFilterArgs { names: Vec::new(), others: args.which.clone() };
+    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &which);
     let snapshot = choice.named(&args.source)?;
     let SnapshotContent::Image(entry) = &snapshot.content else {
         bail!("{} is a folder: only disk images have a start", show::name(snapshot.name.as_bytes()));
