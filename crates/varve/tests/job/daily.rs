@@ -244,7 +244,7 @@ fn a_run_does_what_is_due_and_nothing_twice() {
     // By hand it runs in any case.
     assert_eq!(daily_ok(&sandbox, &["run", "home"]), "snapshot of home: done\n");
     assert_eq!(names(&sandbox), ["home", "home"]);
-    assert!(daily(&sandbox, &["run", "hone"]).stderr.contains("known are home"));
+    assert!(daily(&sandbox, &["run", "hone"]).stderr.contains("known are copy, home, main"));
 }
 
 #[test]

@@ -95,8 +95,8 @@ fn a_dry_run_says_what_only_the_snapshots_need() {
 fn rules_decide_which_snapshots_are_kept() {
     let sandbox = Sandbox::encrypted();
     let all: Vec<_> = ["01", "02", "03"].map(|day| taken(&sandbox, "one", day)).into();
-    let refused = sandbox.fails(2, ["forget", "one", "--keep-last", "1"]);
-    assert!(refused.contains("name none"), "{refused}");
+    let refused = sandbox.fails(2, ["forget", &all[0], "--keep-last", "1", "--trust-clock"]);
+    assert!(refused.contains("is a single snapshot"), "{refused}");
     assert!(sandbox.fails(2, ["forget", "--keep-daily", "some"]).contains("--keep-daily"));
     assert!(sandbox.fails(2, ["forget", "--keep-last", "1"]).contains("--trust-clock"), "it is long past");
     let expected = |verdicts: [&str; 3]| -> Vec<_> {

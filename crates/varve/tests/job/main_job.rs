@@ -413,7 +413,7 @@ fn words_and_pages() {
     }
     assert!(sandbox.fails(2, ["snapshot", "one", "two", "--name", "both"]).contains("there are 2 sources"));
     assert!(sandbox.ok(["--help"]).contains("Usage"));
-    assert!(sandbox.ok(["completions", "bash"]).contains("complete -F"));
+    assert!(sandbox.ok(["completions", "bash"]).contains("-F _varve varve"));
     sandbox.ok(["man", "pages"]);
     let pages = fs::read_dir(sandbox.path("pages")).unwrap().count();
     assert!(pages >= 12 && sandbox.path("pages/varve-snapshot.1").is_file(), "{pages} pages");
