@@ -53,7 +53,7 @@ fn folders_that_are_no_store() {
     sandbox.ok(["snapshots"]);
 
     sandbox.set_store(sandbox.path("nowhere"));
-    assert!(sandbox.fails(10, ["snapshots"]).contains("hint: `varve -s PATH init`"));
+    assert!(sandbox.fails(10, ["snapshots"]).contains("`varve -s PATH init` makes one there"));
     fs::write(sandbox.path("file"), "mine").unwrap();
     sandbox.set_store(sandbox.path("file"));
     for words in
@@ -66,7 +66,7 @@ fn folders_that_are_no_store() {
     fs::create_dir(sandbox.path("strange")).unwrap();
     fs::write(sandbox.path("strange/diary"), "mine").unwrap();
     sandbox.set_store(sandbox.path("strange"));
-    assert!(sandbox.fails(10, ["snapshots"]).contains("hint: `varve -s PATH init`"));
+    assert!(sandbox.fails(10, ["snapshots"]).contains("`varve -s PATH init` makes one there"));
     assert!(sandbox.fails(1, ["init"]).contains("diary"));
     assert_eq!(fs::read_dir(sandbox.path("strange")).unwrap().count(), 1, "nothing was put beside it");
     sandbox.set_store(sandbox.path("strange/diary"));
