@@ -91,7 +91,7 @@ fn a_dry_run_changes_no_byte() {
         let records = sandbox.json(["prune", "--keep-last", "1", "--dry-run", "--undo-days", days]);
         let (verdicts, others) = verdicts(&records);
         assert_eq!(verdicts.iter().map(|(id, _)| id).collect::<Vec<_>>(), ids.iter().collect::<Vec<_>>());
-        // What only they need is told apart if it is not freed at once.
+        // A sum of its own tells the bytes that only they need, if these are not freed at once.
         let told = if days == "0" { &["gc_plan"][..] } else { &["forget_sum", "gc_plan"] };
         assert_eq!(others, told);
         let is_planned = |record: &&Value| record["type"] != "forget_sum";
