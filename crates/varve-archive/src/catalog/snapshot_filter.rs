@@ -131,7 +131,8 @@ mod tests {
             let places: Vec<_> = passed.iter().map(|one| all.iter().position(|other| other.id == one.id).unwrap()).collect();
             prop_assert!(places.is_sorted(), "in the order of the catalog");
             let meets = |one: &Snapshot| {
-                (filter.hosts.is_empty() || filter.hosts.contains(&one.host))
+                (filter.names.is_empty() || filter.names.contains(&one.name))
+                    && (filter.hosts.is_empty() || filter.hosts.contains(&one.host))
                     && (filter.paths.is_empty() || filter.paths.contains(&Path::new(std::str::from_utf8(&one.source).unwrap()).join("")))
                     && filter.tags.iter().all(|tag| one.tags.iter().any(|own| own.starts_with(tag.as_str())))
                     && filter.since.is_none_or(|since| one.time >= since)
