@@ -118,10 +118,11 @@ def pages(deb: Path, root: Path, control: Path) -> None:
         script = (root / "usr/share/bash-completion/completions" / program).read_text()
         assert f"VARVE_COMPLETE=bash {program} --" in script, script
         shell = ("env", "VARVE_COMPLETE=bash", root / "usr/bin" / program, "--")
+        completions = output(*shell, program, "").splitlines()
         names = [line.split()[0] for line in listed.splitlines() if re.match(r"  [a-z][a-z-]*  ", line)]
         assert some <= set(names), names
         for name in names:
-            assert name in output(*shell, program, name).splitlines(), name
+            assert name in completions, name
             assert name == "help" or f"{program}-{name}.1.gz" in pages_there, name
     page = gzip.decompress((root / "usr/share/man/man1/varve.1.gz").read_bytes()).decode()
     assert page.startswith((".ie", ".TH")) and "EXIT STATUS" in page, page[:200]

@@ -159,10 +159,9 @@ pub enum Command {
     /// Make a store in an empty or new folder
     Init(InitArgs),
     /// Archive disks, folders, files, or the output of a program
-    #[command(visible_alias = "backup", after_help = snapshots::SNAPSHOT_HELP)]
+    #[command(after_help = snapshots::SNAPSHOT_HELP)]
     Snapshot(Box<TakeSnapshotArgs>),
     /// List the snapshots
-    #[command(visible_alias = "list")]
     Snapshots(ListSnapshotsArgs),
     /// Forget snapshots, and bring forgotten ones back
     #[command(after_help = forgetting::FORGET_HELP)]
@@ -194,7 +193,6 @@ pub enum Command {
     #[command(after_help = INSIDE_HELP, override_usage = RESTORE_USAGE)]
     Restore(RestoreArgs),
     /// Check that all data is present and undamaged, here or at a replica
-    #[command(visible_alias = "check")]
     Verify(VerifyArgs),
     /// Make, list, change and remove the keys that open the store
     #[command(subcommand)]

@@ -10,6 +10,9 @@ use super::{Arguments, GlobalArgs, PlanningArguments};
 /// The options of which only one may give the secret.
 const SECRETS: [&str; 4] = ["key_file", "key_file_command", "passphrase_file", "passphrase_command"];
 
+/// Commands here, with the names that other programs have for them.
+const ALIASES: [(&str, &str); 3] = [("snapshot", "backup"), ("snapshots", "list"), ("verify", "check")];
+
 /// Command names of other programs that have no equivalent command here, with an explanation.
 const EXPLAINED: [(&[&str], &str); 10] = [
     (&["umount", "unmount"], "unmount with `fusermount3 -u FOLDER`, or with Ctrl-C where `varve mount` runs"),
@@ -65,10 +68,16 @@ pub trait ProgramArguments: CommandFactory + FromArgMatches {
     /// Returns all commands, with their usage lines. By default clap would show an option that the
     /// environment sets as a required one.
     fn whole_command() -> Command {
-        let mut command = Self::command();
+        let mut command = with_aliases(Self::command(), |command, alias| command.visible_alias(alias));
         command.build();
         fix_usage(&mut command);
         command
+    }
+
+    /// Returns all commands for completion. A candidate is the name of a command, and an alias only
+    /// if nothing else begins as the typed word does.
+    fn completed_command() -> Command {
+        with_aliases(Self::command(), |command, alias| command.alias(alias))
     }
 }
 
@@ -106,6 +115,14 @@ impl GlobalArgs {
     }
 }
 
+fn with_aliases(command: Command, add: fn(Command, &'static str) -> Command) -> Command {
+    let known = ALIASES.into_iter().filter(|(name, _)| command.find_subcommand(name).is_some());
+    let known: Vec<_> = known.collect();
+    known.into_iter().fold(command, |command, (name, alias)| {
+        command.mut_subcommand(name, |subcommand| add(subcommand, alias))
+    })
+}
+
 fn fix_usage(command: &mut Command) {
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim().to_owned();
@@ -137,7 +154,8 @@ mod tests {
 
     #[test]
     fn the_words_fit_together() {
-        Arguments::command().debug_assert();
+        Arguments::whole_command().debug_assert();
+        Arguments::completed_command().debug_assert();
     }
 
     /// An option that shares its id with a global one would take the value of that one, also from
@@ -167,7 +185,7 @@ mod tests {
             }
         }
         for (word, own) in [("backup", "snapshot"), ("check", "verify"), ("list", "snapshots")] {
-            let command = Arguments::command();
+            let command = Arguments::whole_command();
             let found =
                 command.get_subcommands().find(|known| known.get_all_aliases().any(|alias| alias == word));
             assert_eq!(found.unwrap().get_name(), own);

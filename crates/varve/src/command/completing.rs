@@ -41,7 +41,7 @@ pub fn answer<P: ProgramArguments>() -> Option<ExitCode> {
     let words = std::env::args_os().skip_while(|argument| argument != "--").skip(1);
     let words: Vec<_> = words.map(|word| shells::unquoted(&word)).collect();
     let line = Arc::new(TypedLine::new::<P>(words));
-    let answered = CompleteEnv::with_factory(|| with_candidates(P::command(), &line))
+    let answered = CompleteEnv::with_factory(|| with_candidates(P::completed_command(), &line))
         .var(VARIABLE)
         .shells(shells::ALL)
         .try_complete(std::env::args_os(), std::env::current_dir().ok().as_deref());

@@ -74,6 +74,13 @@ fn snapshots_and_paths_complete() {
     // Options and commands complete as before.
     assert_eq!(found(&["snapshots", "--gro"]), ["--group-by"]);
     assert!(found(&["sna"]).contains(&"snapshots".to_owned()));
+    // A command has its own name, and that of another program only if nothing else is meant.
+    let commands = found(&[""]);
+    for (name, alias) in [("snapshot", "backup"), ("snapshots", "list"), ("verify", "check")] {
+        assert!(commands.contains(&name.to_owned()) && !commands.contains(&alias.to_owned()), "{commands:?}");
+    }
+    assert_eq!(found(&["backu"]), ["backup"]);
+    assert!(found(&["list", "h"]).contains(&"home".to_owned()));
 }
 
 #[test]

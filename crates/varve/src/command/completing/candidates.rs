@@ -70,38 +70,44 @@ impl CandidateKind {
 pub(super) fn find(kind: CandidateKind, line: &Arc<TypedLine>, current: &OsStr) -> Vec<CompletionCandidate> {
     let files = || PathCompleter::any().complete(current);
     let Some(text) = current.to_str() else { return files() };
-    let of_store = in_time(line, text, move |line, text| {
-        let archive = line.archive()?;
-        Some(match kind {
-            CandidateKind::Configured | CandidateKind::Stores => return None,
-            CandidateKind::Snapshots | CandidateKind::FilesAndSnapshots => snapshots(&archive, text),
-            CandidateKind::Places | CandidateKind::PlacesAndFiles => places(&archive, text),
-            CandidateKind::Hosts => texts(&archive, text, |one| vec![one.host.clone()]),
-            CandidateKind::Names => texts(&archive, text, |one| vec![one.name.clone()]),
-            CandidateKind::Tags => texts(&archive, text, |one| one.tags.clone()),
-            CandidateKind::Sources => {
-                texts(&archive, text, |one| String::from_utf8(one.source.clone()).into_iter().collect())
-            }
-        })
-    });
-    let configured = in_time(line, text, move |line, text| {
-        let config = line.config()?;
-        let stores = config.stores.into_keys();
-        let jobs = config.sources.into_keys().chain(config.replicas.into_keys());
-        let names: Vec<_> = match kind {
-            CandidateKind::Stores => stores.collect(),
-            CandidateKind::Configured => jobs.chain(stores).collect(),
-            _ => return None,
-        };
-        Some(beginning_with(text, names))
-    });
+    let find = match kind {
+        CandidateKind::Stores | CandidateKind::Configured => of_config,
+        _ => of_archive,
+    };
+    let found = in_time(line, text, move |line, text| find(kind, line, text));
     let files = match kind {
         CandidateKind::PlacesAndFiles if line.count_of(OPERANDS) > 1 => files(),
         CandidateKind::FilesAndSnapshots => files(),
         CandidateKind::Stores => PathCompleter::dir().complete(current),
         _ => Vec::new(),
     };
-    [configured, of_store, files].into_iter().flatten().collect()
+    found.into_iter().chain(files).collect()
+}
+
+/// Finds names in the configuration of the line.
+fn of_config(kind: CandidateKind, line: &TypedLine, text: &str) -> Option<Vec<CompletionCandidate>> {
+    let config = line.config()?;
+    let stores = config.stores.into_keys();
+    let jobs = config.sources.into_keys().chain(config.replicas.into_keys());
+    let names: Vec<_> =
+        if kind == CandidateKind::Stores { stores.collect() } else { jobs.chain(stores).collect() };
+    Some(beginning_with(text, names))
+}
+
+/// Finds names in the store of the line.
+fn of_archive(kind: CandidateKind, line: &TypedLine, text: &str) -> Option<Vec<CompletionCandidate>> {
+    let archive = line.archive()?;
+    Some(match kind {
+        CandidateKind::Configured | CandidateKind::Stores => return None,
+        CandidateKind::Snapshots | CandidateKind::FilesAndSnapshots => snapshots(&archive, text),
+        CandidateKind::Places | CandidateKind::PlacesAndFiles => places(&archive, text),
+        CandidateKind::Hosts => texts(&archive, text, |one| vec![one.host.clone()]),
+        CandidateKind::Names => texts(&archive, text, |one| vec![one.name.clone()]),
+        CandidateKind::Tags => texts(&archive, text, |one| one.tags.clone()),
+        CandidateKind::Sources => {
+            texts(&archive, text, |one| String::from_utf8(one.source.clone()).into_iter().collect())
+        }
+    })
 }
 
 /// Returns what `find` has found in the time that a user waits for.

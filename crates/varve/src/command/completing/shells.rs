@@ -8,10 +8,17 @@ use std::path::Path;
 use clap_complete::engine::complete;
 use clap_complete::env::{Elvish, EnvCompleter, Fish, Powershell, Shells, Zsh};
 
-pub(super) const ALL: Shells<'static> = Shells(&[&BashWords, &Elvish, &Fish, &Powershell, &ZshWords]);
+pub(super) const ALL: Shells<'static> = Shells(&[&BASH, &Elvish, &Fish, &Powershell, &ZSH]);
+
+const BASH: OwnScript = OwnScript { shell: "bash", script: BASH_SCRIPT, list: list_for_bash };
+const ZSH: OwnScript = OwnScript {
+    shell: "zsh",
+    script: ZSH_SCRIPT,
+    list: |command, words, folder, into| Zsh.write_complete(command, words, folder, into),
+};
 
 /// Puts the parts of a word together again. The last part, `$2`, is the one that bash replaces.
-const BASH: &str = r#"_NAME() {
+const BASH_SCRIPT: &str = r#"_NAME() {
     local line=${COMP_LINE:0:COMP_POINT} words=() rest word i
     for ((i = 0; i <= COMP_CWORD; i++)); do
         rest=${line#"${line%%[![:blank:]]*}"}
@@ -31,7 +38,7 @@ complete -o nosort -F _NAME BIN
 "#;
 
 /// No blank follows a folder, or the name of a snapshot before a path.
-const ZSH: &str = r#"#compdef BIN
+const ZSH_SCRIPT: &str = r#"#compdef BIN
 _NAME() {
     local -a lines open closed
     local found=1
@@ -45,20 +52,23 @@ _NAME() {
 if [[ $funcstack[1] == _NAME ]]; then _NAME "$@"; else compdef _NAME BIN; fi
 "#;
 
-fn script(text: &str, [var, name, bin, program]: [&str; 4]) -> String {
-    let name = name.replace('-', "_");
-    text.replace("NAME", &name).replace("BIN", bin).replace("PROGRAM", program).replace("VAR", var)
+/// Writes the candidates for the last of these words.
+type ListCandidates = fn(&mut clap::Command, Vec<OsString>, Option<&Path>, &mut dyn Write) -> Result<()>;
+
+/// A shell with a script of its own.
+struct OwnScript {
+    shell: &'static str,
+    script: &'static str,
+    list: ListCandidates,
 }
 
-struct BashWords;
-
-impl EnvCompleter for BashWords {
+impl EnvCompleter for OwnScript {
     fn name(&self) -> &'static str {
-        "bash"
+        self.shell
     }
 
     fn is(&self, name: &str) -> bool {
-        name == self.name()
+        name == self.shell
     }
 
     fn write_registration(
@@ -69,7 +79,9 @@ impl EnvCompleter for BashWords {
         completer: &str,
         into: &mut dyn Write,
     ) -> Result<()> {
-        into.write_all(script(BASH, [var, name, bin, completer]).as_bytes())
+        let named = self.script.replace("NAME", &name.replace('-', "_"));
+        let script = named.replace("BIN", bin).replace("PROGRAM", completer).replace("VAR", var);
+        into.write_all(script.as_bytes())
     }
 
     fn write_complete(
@@ -79,48 +91,25 @@ impl EnvCompleter for BashWords {
         folder: Option<&Path>,
         into: &mut dyn Write,
     ) -> Result<()> {
-        let is_quoted = words.last().is_some_and(|word| word.to_string_lossy().starts_with(['\'', '"']));
-        let plain: Vec<_> = words.iter().map(|word| unquoted(word)).collect();
-        let last = plain.len().saturating_sub(1);
-        for candidate in complete(command, plain, last, folder)? {
-            let value = candidate.get_value().to_string_lossy();
-            writeln!(into, "{}", if is_quoted { value.into_owned() } else { quoted(&value) })?;
-        }
-        Ok(())
+        (self.list)(command, words, folder, into)
     }
 }
 
-struct ZshWords;
-
-impl EnvCompleter for ZshWords {
-    fn name(&self) -> &'static str {
-        "zsh"
+/// Writes each candidate as a word of bash. In an open quotation, it stands as it is.
+fn list_for_bash(
+    command: &mut clap::Command,
+    words: Vec<OsString>,
+    folder: Option<&Path>,
+    into: &mut dyn Write,
+) -> Result<()> {
+    let is_quoted = words.last().is_some_and(|word| word.to_string_lossy().starts_with(['\'', '"']));
+    let plain: Vec<_> = words.iter().map(|word| unquoted(word)).collect();
+    let last = plain.len().saturating_sub(1);
+    for candidate in complete(command, plain, last, folder)? {
+        let value = candidate.get_value().to_string_lossy();
+        writeln!(into, "{}", if is_quoted { value.into_owned() } else { quoted(&value) })?;
     }
-
-    fn is(&self, name: &str) -> bool {
-        name == self.name()
-    }
-
-    fn write_registration(
-        &self,
-        var: &str,
-        name: &str,
-        bin: &str,
-        completer: &str,
-        into: &mut dyn Write,
-    ) -> Result<()> {
-        into.write_all(script(ZSH, [var, name, bin, completer]).as_bytes())
-    }
-
-    fn write_complete(
-        &self,
-        command: &mut clap::Command,
-        words: Vec<OsString>,
-        folder: Option<&Path>,
-        into: &mut dyn Write,
-    ) -> Result<()> {
-        Zsh.write_complete(command, words, folder, into)
-    }
+    Ok(())
 }
 
 /// Returns the text that a word of a shell means. A quotation may still be open.

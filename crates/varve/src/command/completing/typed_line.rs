@@ -24,7 +24,7 @@ pub(super) struct TypedLine {
 
 impl TypedLine {
     pub(super) fn new<P: ProgramArguments>(words: Vec<OsString>) -> Self {
-        Self { matches: P::command().ignore_errors(true).try_get_matches_from(words).ok() }
+        Self { matches: P::completed_command().ignore_errors(true).try_get_matches_from(words).ok() }
     }
 
     /// Opens the store of the line, if it is a folder and can be opened without a question.
