@@ -164,8 +164,7 @@ fn zoned(nanoseconds: i128, zone: &TimeZone) -> Option<jiff::Zoned> {
 
 /// The time since a moment, in its largest unit: `3 days`.
 pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
-    let seconds = now.0.saturating_sub(since.0).max(0) / 1_000_000_000;
-    span(u64::try_from(seconds).unwrap_or(0))
+    span(now.since(since).as_secs())
 }
 
 /// A time in its largest unit: `3 days`.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 use varve_block::with_causes;
 use varve_world::{Clock, Timestamp};
 
@@ -22,6 +23,7 @@ pub(crate) struct FollowedState<T> {
     clock: Arc<dyn Clock>,
     age_max: Duration,
     inner: Mutex<FollowedInner<T>>,
+    was_read: Notify,
 }
 
 struct FollowedInner<T> {
@@ -37,7 +39,13 @@ impl<T: Send + Sync + 'static> FollowedState<T> {
         read: impl Fn() -> anyhow::Result<T> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let inner = FollowedInner { known: None, read_at: None, is_reading: false };
-        Arc::new(Self { read: Box::new(read), clock, age_max, inner: Mutex::new(inner) })
+        Arc::new(Self {
+            read: Box::new(read),
+            clock,
+            age_max,
+            inner: Mutex::new(inner),
+            was_read: Notify::new(),
+        })
     }
 
     /// The newest known state; `None` while it is read for the first time. An old state is read
@@ -62,6 +70,8 @@ impl<T: Send + Sync + 'static> FollowedState<T> {
         inner.known = Some(Arc::new(KnownState { value, at: self.clock.now() }));
         inner.read_at = Some(Instant::now());
         inner.is_reading = false;
+        drop(inner);
+        self.was_read.notify_waiters();
     }
 
     /// Waits for the first state, for a short time only.
@@ -71,14 +81,13 @@ impl<T: Send + Sync + 'static> FollowedState<T> {
 
     /// Waits for the first state, for this time only.
     pub(crate) fn known_within(self: &Arc<Self>, wait_max: Duration) -> Option<Arc<KnownState<T>>> {
-        const WAIT: Duration = Duration::from_millis(5);
-        let until = Instant::now() + wait_max;
-        loop {
-            let known = self.known();
-            if known.is_some() || Instant::now() >= until {
-                return known;
-            }
-            Handle::current().block_on(tokio::time::sleep(WAIT));
+        // It is told of each reading from here on, also before it is awaited.
+        let was_read = self.was_read.notified();
+        let known = self.known();
+        if known.is_some() {
+            return known;
         }
+        Handle::current().block_on(timeout_at(Instant::now() + wait_max, was_read)).ok()?;
+        self.known()
     }
 }
