@@ -28,6 +28,7 @@ pub use image_layers::{ImageLayer, image_chain};
 pub use layer::LayerError;
 use layer::{InnerSnapshots, layers};
 pub use make::{ForeignFile, RestoreForeignError, restore_foreign};
+use varve_world::one_line;
 
 use crate::companion::companion;
 use crate::edge::{Deadline, sleep};
@@ -252,7 +253,7 @@ impl QemuNbd {
             Read::by_ref(&mut self.complaints).take(COMPLAINT_BYTES_MAX).read_to_end(&mut said)
         });
         match read {
-            Ok(count) if count > 0 => visible(&String::from_utf8_lossy(&said).trim().replace('\n', "; ")),
+            Ok(count) if count > 0 => visible(&one_line(&said)),
             _ => "it gives no reason".into(),
         }
     }

@@ -36,7 +36,7 @@ pub use clock::{Clock, FixedClock, RealClock, Timestamp};
 pub use in_order::{Claims, Turn, work_in_order};
 pub use locked_file::LockedFile;
 pub use memory::MemoryStorage;
-pub use other_program::bounded_run::{FinishedProgram, RunProgramError};
+pub use other_program::bounded_run::{FinishedProgram, RunProgramError, one_line};
 pub use other_program::hidden_secrets::other_program;
 pub use other_program::program_group::{EarlyEnd, PROGRAM_GRACE, ProgramGroup, signal_program_groups};
 pub use page_buffer::{PAGE_BYTES, PageBuffer};

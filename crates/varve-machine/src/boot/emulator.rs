@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 use varve_archive::Firmware;
 use varve_block::visible;
+use varve_world::one_line;
 
 use super::boot_error::{BootError, PROGRAM};
 use super::command_line::{EmulatorPaths, command_line};
@@ -287,8 +288,7 @@ fn last_words(file: &Path) -> String {
     const BYTES_MAX: usize = 16 << 10;
     let bytes = fs::read(file).unwrap_or_default();
     let end = bytes.get(bytes.len().saturating_sub(BYTES_MAX)..).unwrap_or_default();
-    let text = String::from_utf8_lossy(end);
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(visible).collect::<Vec<_>>().join("; ")
+    visible(&one_line(end))
 }
 
 /// Converts a cell of the screen, if it is plain text.

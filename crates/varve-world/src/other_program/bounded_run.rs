@@ -61,14 +61,20 @@ impl FinishedProgram {
         Ok(Self { status, output, complaint })
     }
 
-    /// The beginning of its standard error as text, in which each line break is `; `. It may have
-    /// any other character.
+    /// The beginning of its standard error, as [`one_line`].
     #[must_use]
     pub fn complaint(&self) -> String {
-        let text = String::from_utf8_lossy(&self.complaint);
-        let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        lines.join("; ")
+        one_line(&self.complaint)
     }
+}
+
+/// Returns the output of a program as one line, in which each line break is `; `. It may have any
+/// other character.
+#[must_use]
+pub fn one_line(output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output);
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("; ")
 }
 
 /// A stream that is read to its end, and its beginning.
