@@ -3,6 +3,7 @@
 //! The height of a cell tells the same as its colour, and a list tells it in words.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use varve_world::Timestamp;
@@ -17,12 +18,12 @@ const CELLS_MAX: usize = 10_000;
 const LINE_CELLS: [usize; 2] = [24, 100];
 /// Parts of the log that are listed in words.
 const PARTS_MAX: usize = 100;
-const DAY: i64 = 86_400_000_000_000;
+const DAY: Duration = Duration::from_hours(24);
 
 /// A state of arenas: its upper end in days since the last reading, its name, its class of colour,
 /// and the height of its cells in percent.
 struct ArenaClass {
-    days_max: i64,
+    days_max: u64,
     name: &'static str,
     class: &'static str,
     height: u32,
@@ -33,9 +34,9 @@ const CLASSES: [ArenaClass; 6] = [
     ArenaClass { days_max: 7, name: "read within a week", class: "age1", height: 85 },
     ArenaClass { days_max: 30, name: "read within 30 days", class: "age2", height: 65 },
     ArenaClass { days_max: 90, name: "read within 90 days", class: "age3", height: 45 },
-    ArenaClass { days_max: i64::MAX, name: "read longer ago", class: "age4", height: 28 },
-    ArenaClass { days_max: i64::MAX, name: "never read since it was written", class: "never", height: 12 },
-    ArenaClass { days_max: i64::MAX, name: "damaged", class: "damaged", height: 85 },
+    ArenaClass { days_max: u64::MAX, name: "read longer ago", class: "age4", height: 28 },
+    ArenaClass { days_max: u64::MAX, name: "never read since it was written", class: "never", height: 12 },
+    ArenaClass { days_max: u64::MAX, name: "damaged", class: "damaged", height: 85 },
 ];
 const NEVER: usize = 4;
 const DAMAGED: usize = 5;
@@ -109,7 +110,7 @@ fn rank(arena: &ArenaHealth, now: Timestamp) -> usize {
         _ if arena.is_damaged => DAMAGED,
         None => NEVER,
         Some(at) => {
-            let days = now.0.saturating_sub(at.0) / DAY;
+            let days = now.since(at).as_secs() / DAY.as_secs();
             CLASSES.iter().position(|class| days <= class.days_max).unwrap_or(NEVER)
         }
     }
@@ -184,8 +185,8 @@ fn parts(arenas: &[ArenaHealth], ranks: &[usize], zone: &TimeZone) -> (Vec<LogPa
 mod tests {
     use super::*;
 
-    fn arena(number: usize, days: Option<i64>, is_damaged: bool) -> ArenaHealth {
-        let read_at = days.map(|days| Timestamp(-days * DAY));
+    fn arena(number: usize, days: Option<u32>, is_damaged: bool) -> ArenaHealth {
+        let read_at = days.map(|days| Timestamp(0).minus(DAY * days));
         ArenaHealth { name: format!("arena {number}"), read_at, is_damaged }
     }
 

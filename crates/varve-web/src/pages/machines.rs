@@ -1,6 +1,7 @@
 //! Machines: the hosts whose sources are in the archive.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use askama::Template;
 use varve_archive::Snapshot;
@@ -11,9 +12,9 @@ use crate::archive::snapshot_view::SeriesName;
 use crate::show;
 use crate::site::PageRequest;
 
-const DAY: i64 = 86_400_000_000_000;
+const DAY: Duration = Duration::from_hours(24);
 /// The time over which growth is counted.
-const GROWTH_DAYS: i64 = 30;
+const GROWTH_DAYS: u32 = 30;
 /// Sources on one page.
 const ROWS_MAX: usize = 150;
 
@@ -44,7 +45,7 @@ struct MachineCard {
 struct MachinesTemplate {
     frame: Frame,
     machines: Vec<MachineCard>,
-    days: i64,
+    days: u32,
     next: Option<usize>,
 }
 
@@ -82,8 +83,8 @@ fn machine(request: &PageRequest, host: &str, series: &[(&SeriesName, Vec<&Snaps
 
 /// The bytes that recent snapshots have added to the log.
 fn grown(request: &PageRequest, snapshots: &[&Snapshot]) -> u64 {
-    let since = request.now.0.saturating_sub(GROWTH_DAYS * DAY);
-    let recent = snapshots.iter().filter(|snapshot| snapshot.time.0 >= since);
+    let since = request.now.minus(DAY * GROWTH_DAYS);
+    let recent = snapshots.iter().filter(|snapshot| snapshot.time >= since);
     recent.filter_map(|snapshot| snapshot.growth).map(|growth| growth.stored_bytes).sum()
 }
 
