@@ -140,3 +140,69 @@ impl JsonLines {
         LineError::Late { path: self.path.clone(), seconds: patience.as_secs() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
+
+    use serde_json::json;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(200);
+
+    /// Returns the lines of a connection, and the other end of it.
+    fn connected(folder: &Path) -> (JsonLines, UnixStream) {
+        let path = folder.join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let lines = JsonLines::connect(&path).unwrap();
+        (lines, listener.accept().unwrap().0)
+    }
+
+    fn receive(lines: &mut JsonLines) -> Result<Value, LineError> {
+        lines.receive(Deadline::after(PATIENCE), PATIENCE)
+    }
+
+    #[test]
+    fn lines_come_whole_however_they_are_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut lines, mut other) = connected(folder.path());
+        other.write_all(b"\xff{\"a\": 1}\r\n\n{\"b\"").unwrap();
+        assert_eq!(receive(&mut lines).unwrap(), json!({ "a": 1 }));
+        assert!(matches!(receive(&mut lines), Err(LineError::Late { .. })), "the second is not complete");
+        other.write_all(b": 2}\n").unwrap();
+        assert_eq!(receive(&mut lines).unwrap(), json!({ "b": 2 }));
+        other.write_all(b"not JSON\n").unwrap();
+        assert!(matches!(receive(&mut lines), Err(LineError::Nonsense { .. })));
+        drop(other);
+        assert!(matches!(receive(&mut lines), Err(LineError::Closed { .. })));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "the other end needs a thread")]
+    fn a_line_without_an_end_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut lines, mut other) = connected(folder.path());
+        let flood = std::thread::spawn(move || {
+            let piece = vec![b' '; 1 << 20];
+            while other.write_all(&piece).is_ok() {}
+        });
+        let patience = Duration::from_secs(60);
+        let refused = lines.receive(Deadline::after(patience), patience).unwrap_err();
+        assert!(refused.to_string().contains("a line is longer than 16777216 bytes"), "{refused}");
+        drop(lines);
+        flood.join().unwrap();
+    }
+
+    #[test]
+    fn what_is_sent_is_a_line_of_json_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut lines, mut other) = connected(folder.path());
+        lines.send(b"\xff", &[json!({ "a": "x\ny" }), json!(5)], None, PATIENCE).unwrap();
+        drop(lines);
+        let mut sent = Vec::new();
+        other.read_to_end(&mut sent).unwrap();
+        assert_eq!(sent, b"\xff{\"a\":\"x\\ny\"}\n5\n");
+    }
+}

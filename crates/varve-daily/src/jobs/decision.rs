@@ -127,3 +127,138 @@ fn present(
         (_, None) => Ok("the replica is there".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::config::{ConfigText, DailyConfig};
+    use crate::jobs::JobKind;
+    use crate::timing::Timetable;
+
+    const HOUR: i64 = 3_600_000_000_000;
+    const NOON: Timestamp = Timestamp(12 * HOUR);
+
+    /// A machine on battery, and a configuration that wants mains, with a replica in a folder.
+    struct Machine {
+        root: tempfile::TempDir,
+        config: DailyConfig,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let usb = root.path().join("usb");
+            let text = format!(
+                "[store.main]\nat = \"/store\"\n\
+                 [source.home]\nstore = \"main\"\nfolder = \"/home\"\nevery = \"day\"\n\
+                 only-when = {{ power = \"mains\" }}\nat-the-latest = \"3d\"\n\
+                 [replica.usb]\nof = \"main\"\nat = {usb:?}\nwhen = \"present\"\n"
+            );
+            let text = ConfigText { name: "varve.toml".into(), text };
+            let config = DailyConfig::read(&[text], root.path()).unwrap();
+            Self { root, config }
+        }
+
+        fn power(&self, kind: &str) {
+            let supply = self.root.path().join("sys/class/power_supply/one");
+            fs::create_dir_all(&supply).unwrap();
+            fs::write(supply.join("type"), kind).unwrap();
+            fs::write(supply.join("status"), "Discharging").unwrap();
+        }
+
+        fn snapshot(&self) -> DailyJob<'_> {
+            let source = &self.config.sources["home"];
+            DailyJob {
+                kind: JobKind::Snapshot,
+                subject: "home",
+                store_name: "main",
+                store: &self.config.stores["main"],
+                source: Some(source),
+                replica: None,
+                timetable: Some(Timetable::new(
+                    source.every.clone(),
+                    TimeZone::UTC,
+                    std::time::Duration::ZERO,
+                )),
+                conditions: source.conditions,
+                timeout: source.timeout,
+            }
+        }
+
+        fn replica(&self) -> DailyJob<'_> {
+            let replica = &self.config.replicas["usb"];
+            DailyJob {
+                kind: JobKind::Replicate,
+                subject: "usb",
+                source: None,
+                replica: Some(replica),
+                timetable: None,
+                conditions: replica.conditions,
+                ..self.snapshot()
+            }
+        }
+
+        fn decide(&self, job: &DailyJob<'_>, histories: &Histories, now: Timestamp) -> JobDecision {
+            decide(job, histories, self.root.path(), now)
+        }
+    }
+
+    #[test]
+    fn a_due_job_runs_once_in_its_period() {
+        let machine = Machine::new();
+        let (job, mut histories) = (machine.snapshot(), Histories::default());
+        let first = machine.decide(&job, &histories, NOON);
+        assert!(first.runs && first.reason.contains("it has not succeeded yet"), "{}", first.reason);
+        histories.note(&job, NOON, NOON, true);
+        let served = machine.decide(&job, &histories, Timestamp(13 * HOUR));
+        assert!(!served.runs && !served.is_postponed && served.reason.starts_with("done at "));
+        assert_eq!(served.next, Some(Timestamp(24 * HOUR)));
+        let next = machine.decide(&job, &histories, Timestamp(25 * HOUR));
+        assert!(next.runs && next.reason.contains("it last succeeded 13h ago"), "{}", next.reason);
+        histories.note(&job, Timestamp(25 * HOUR), Timestamp(25 * HOUR), false);
+        let failed = machine.decide(&job, &histories, Timestamp(25 * HOUR));
+        assert_eq!(failed.reason, "it has failed once since it was due");
+        assert!(!failed.runs && failed.next.is_some());
+    }
+
+    #[test]
+    fn a_condition_postpones_a_job_until_it_is_too_old() {
+        let machine = Machine::new();
+        machine.power("Battery");
+        let (job, mut histories) = (machine.snapshot(), Histories::default());
+        histories.note(&job, NOON, NOON, true);
+        let on_day = |day: i64| machine.decide(&job, &histories, Timestamp(NOON.0 + day * 24 * HOUR));
+        let postponed = on_day(1);
+        assert!(!postponed.runs && postponed.is_postponed, "{}", postponed.reason);
+        assert_eq!(postponed.period_start, Some(Timestamp(24 * HOUR)));
+        assert!(on_day(4).runs, "it runs after three days in any case: {}", on_day(4).reason);
+    }
+
+    #[test]
+    fn a_replica_is_updated_whenever_its_folder_has_one() {
+        let machine = Machine::new();
+        let (job, mut histories) = (machine.replica(), Histories::default());
+        fs::create_dir(machine.root.path().join("usb")).unwrap();
+        let absent = machine.decide(&job, &histories, NOON);
+        assert!(!absent.runs && absent.reason.contains("holds no replica yet"), "{}", absent.reason);
+        fs::write(machine.root.path().join("usb/replica.toml"), "").unwrap();
+        assert!(machine.decide(&job, &histories, NOON).runs);
+        histories.note(&job, NOON, NOON, false);
+        let failed = machine.decide(&job, &histories, Timestamp(NOON.0 + HOUR / 60));
+        assert!(!failed.runs && failed.reason.starts_with("it has failed once"), "{}", failed.reason);
+        assert!(machine.decide(&job, &histories, Timestamp(NOON.0 + HOUR)).runs, "after a pause");
+    }
+
+    #[test]
+    fn an_obstacle_postpones_what_would_run() {
+        let decision = JobDecision::named_by_hand().unless(None);
+        assert!(decision.runs && !decision.is_postponed);
+        let decision = decision.unless(Some("the store is in use".into()));
+        assert!(!decision.runs && decision.is_postponed);
+        assert_eq!(decision.reason, "named by hand; postponed: the store is in use");
+    }
+}

@@ -521,3 +521,199 @@ fn until_zero(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(end);
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
+
+    use super::*;
+
+    /// A header with a good checksum.
+    fn header(name: &str, kind: u8, size: usize) -> Vec<u8> {
+        let mut block = vec![0; BLOCK_BYTES];
+        block[..name.len()].copy_from_slice(name.as_bytes());
+        block[100..124].copy_from_slice(b"0000640\x000001750\x000000144\0");
+        block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
+        block[136..148].copy_from_slice(b"00000000017\0");
+        block[156] = kind;
+        block[257..265].copy_from_slice(b"ustar\x0000");
+        signed(block)
+    }
+
+    fn signed(mut block: Vec<u8>) -> Vec<u8> {
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        block
+    }
+
+    fn entry(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
+        let mut bytes = header(name, kind, data.len());
+        bytes.extend_from_slice(data);
+        bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+        bytes
+    }
+
+    fn end() -> Vec<u8> {
+        vec![0; 2 * BLOCK_BYTES]
+    }
+
+    /// All entries with their contents, and why the reading ended.
+    fn read(archive: &[u8]) -> (Vec<(TarEntry, Vec<u8>)>, Option<TarError>) {
+        let (mut entries, mut found) = (TarEntries::new(archive), Vec::new());
+        let failure = loop {
+            let entry = match entries.next_entry() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            };
+            let mut data = Vec::new();
+            let failure = loop {
+                match entries.next_piece() {
+                    Ok(Some(TarPiece::Bytes(piece))) => data.extend_from_slice(piece),
+                    Ok(Some(TarPiece::Hole(bytes))) => data.extend((0..bytes).map(|_| 0)),
+                    Ok(None) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
+            found.push((entry, data));
+            if failure.is_some() {
+                break failure;
+            }
+        };
+        (found, failure)
+    }
+
+    #[test]
+    fn each_kind_of_entry_is_what_its_header_says() {
+        let archive = [
+            entry("file", b'0', b"hello"),
+            entry("folder/", b'0', b""),
+            entry("other", b'5', b""),
+            entry("pipe", b'6', b""),
+            entry("volume", b'V', b""),
+            entry("unknown", b'Q', b"as a file"),
+            end(),
+        ];
+        let (found, failure) = read(&archive.concat());
+        assert!(failure.is_none(), "{failure:?}");
+        let kinds: Vec<_> = found.iter().map(|(entry, _)| (entry.path.as_slice(), &entry.kind)).collect();
+        assert_eq!(
+            kinds,
+            [
+                (&b"file"[..], &TarKind::File),
+                (b"folder/", &TarKind::Folder),
+                (b"other", &TarKind::Folder),
+                (b"pipe", &TarKind::Fifo),
+                (b"unknown", &TarKind::File),
+            ]
+        );
+        let (file, data) = &found[0];
+        assert_eq!((file.mode, file.uid, file.gid, file.size), (0o640, 1_000, 100, 5));
+        assert_eq!((file.mtime, data.as_slice()), (FileTime::new(15, 0), &b"hello"[..]));
+        assert!(file.problems.is_empty() && file.lost.is_none());
+    }
+
+    #[test]
+    fn an_extension_belongs_to_the_next_entry_alone() {
+        let long = "n".repeat(300);
+        let pax = b"16 path=x/y/z z\n30 mtime=1350244992.023960108\n";
+        let archive = [
+            entry("././@LongLink", b'L', long.as_bytes()),
+            entry("short", b'0', b"1"),
+            entry("pax", b'x', pax),
+            entry("a", b'0', b"2"),
+            entry("global", b'g', b"12 uid=4711\n"),
+            entry("b", b'0', b"3"),
+            entry("c", b'0', b"4"),
+            end(),
+        ];
+        let (found, failure) = read(&archive.concat());
+        assert!(failure.is_none(), "{failure:?}");
+        let paths: Vec<_> = found.iter().map(|(entry, _)| entry.path.clone()).collect();
+        assert_eq!(paths, [long.as_bytes(), b"x/y/z z", b"b", b"c"]);
+        assert_eq!(found[1].0.mtime, FileTime::new(1_350_244_992, 23_960_108));
+        let owners: Vec<_> = found.iter().map(|(entry, _)| entry.uid).collect();
+        assert_eq!(owners, [1_000, 1_000, 4_711, 4_711], "a global header holds for all that follow");
+    }
+
+    #[test]
+    fn a_malformed_value_is_noted_and_that_of_the_header_holds() {
+        let archive = [entry("pax", b'x', b"13 size=-1\n\n"), entry("a", b'0', b"hello"), end()].concat();
+        let (found, failure) = read(&archive);
+        assert!(failure.is_none(), "{failure:?}");
+        let (entry, data) = &found[0];
+        assert!(!entry.problems.is_empty());
+        assert_eq!((data.as_slice(), entry.size), (&b"hello"[..], 5));
+    }
+
+    #[test]
+    fn a_sparse_file_has_its_holes_and_a_wrong_map_loses_it() {
+        let map =
+            |size| format!("22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n26 GNU.sparse.realsize={size}\n");
+        let mut data = b"1\n10\n5\n".to_vec();
+        data.resize(BLOCK_BYTES, 0);
+        data.extend_from_slice(b"bytes");
+        let archive = |size| {
+            [
+                entry("x", b'x', map(size).as_bytes()),
+                entry("s", b'0', &data),
+                entry("next", b'0', b"!"),
+                end(),
+            ]
+            .concat()
+        };
+        let (found, failure) = read(&archive(99));
+        assert!(failure.is_none(), "{failure:?}");
+        let mut whole = vec![0; 99];
+        whole[10..15].copy_from_slice(b"bytes");
+        assert_eq!((found[0].0.size, &found[0].1), (99, &whole));
+        // The map leads beyond the end of the file.
+        let (found, failure) = read(&archive(12));
+        assert!(failure.is_none(), "{failure:?}");
+        assert!(matches!(found[0].0.lost, Some(TarError::Sparse { .. })) && found[0].1.is_empty());
+        assert_eq!(found[1].1, b"!", "the entries behind it are read");
+    }
+
+    #[test]
+    fn an_archive_that_is_cut_short_says_where() {
+        let whole = [entry("a", b'0', &[1; 700]), entry("b", b'0', b"2"), end()].concat();
+        let data_end = BLOCK_BYTES + 700;
+        for cut in 1..whole.len() - BLOCK_BYTES {
+            let (found, failure) = read(&whole[..cut]);
+            assert!(failure.is_some(), "cut at {cut}, {} entries were read", found.len());
+            assert_eq!(found.first().is_some_and(|(_, data)| data.len() == 700), cut >= data_end, "{cut}");
+        }
+        assert!(read(&whole[..whole.len() - BLOCK_BYTES]).1.is_none(), "one block of zeros is an end");
+    }
+
+    #[test]
+    fn a_name_of_any_length_costs_bounded_memory() {
+        let mut long = header("././@LongLink", b'L', 0);
+        long[124..136].copy_from_slice(b"\x80\0\0\0\0\0\x01\0\0\0\0\0");
+        let archive = [signed(long), entry("a", b'0', b"1"), end()].concat();
+        // The claimed name would fill a terabyte, so the next header is searched.
+        let mut entries = TarEntries::new(archive.as_slice()).of_length(archive.len() as u64);
+        let found = entries.next_entry().unwrap().unwrap();
+        assert_eq!(found.path, b"a");
+        assert!(
+            matches!(found.lost, Some(TarError::Extension { bytes, .. }) if bytes == 1 << 40),
+            "{found:?}"
+        );
+        assert!(matches!(read(&archive).1, Some(TarError::Truncated { .. })), "the length is not known");
+    }
+
+    proptest! {
+        #[test]
+        fn names_and_contents_come_back(
+            files in prop::collection::vec(("[a-z]{1,90}", prop::collection::vec(any::<u8>(), 0..1_500)), 0..6),
+        ) {
+            let entries = files.iter().flat_map(|(name, data)| entry(name, b'0', data));
+            let archive: Vec<u8> = entries.chain(end()).collect();
+            let (found, failure) = read(&archive);
+            prop_assert!(failure.is_none());
+            let found = found.into_iter().map(|(entry, data)| (String::from_utf8(entry.path).unwrap(), data));
+            prop_assert_eq!(found.collect::<Vec<_>>(), files);
+        }
+    }
+}
