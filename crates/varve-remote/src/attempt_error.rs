@@ -21,7 +21,8 @@ pub(crate) enum AttemptError {
     Short,
     /// A retry cannot help.
     Refused(io::Error),
-    /// A retry may help, perhaps after a pause that the server asked for.
+    /// A retry may help. A server that is too busy asks for a pause, which is zero if it leaves the
+    /// length to the client.
     Passing(io::Error, Option<Duration>),
 }
 
@@ -34,6 +35,11 @@ impl AttemptError {
     /// Makes a passing failure with a text of this program.
     pub fn passing(text: impl Into<String>) -> Self {
         Self::Passing(io::Error::other(text.into()), None)
+    }
+
+    /// Makes a passing failure of a server that is too busy.
+    pub fn busy(text: String) -> Self {
+        Self::Passing(io::Error::other(text), Some(Duration::ZERO))
     }
 
     /// Makes a passing failure of a server that asks for a pause. Its text names the pause.

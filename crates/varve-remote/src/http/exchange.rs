@@ -628,8 +628,9 @@ impl HttpAnswer {
             }
             (501 | 505 | 507, _) => AttemptError::refused(text),
             (408 | 425 | 429 | 500..=599, _) => match self.asked_pause() {
-                None => AttemptError::passing(text),
                 Some(pause) => AttemptError::with_asked_pause(text, pause),
+                None if matches!(self.status.as_u16(), 429 | 503) => AttemptError::busy(text),
+                None => AttemptError::passing(text),
             },
             _ => AttemptError::refused(text),
         }
@@ -665,9 +666,11 @@ mod tests {
         for status in [400, 401, 403, 405, 409, 301, 307, 501, 507] {
             assert!(matches!(trouble(status, "", None), AttemptError::Refused(_)), "{status}");
         }
-        for status in [408, 429, 500, 502, 503, 504] {
+        for status in [408, 500, 502, 504] {
             assert!(matches!(trouble(status, "", None), AttemptError::Passing(_, None)), "{status}");
         }
+        let is_busy = |trouble| matches!(trouble, AttemptError::Passing(_, Some(Duration::ZERO)));
+        assert!(is_busy(trouble(429, "", None)) && is_busy(trouble(503, "", None)));
         assert!(matches!(trouble(404, "", None), AttemptError::NotFound));
         assert!(matches!(
             trouble(404, "<Error><Code>NoSuchBucket</Code></Error>", None),
@@ -680,9 +683,6 @@ mod tests {
         ));
         let asked = trouble(503, "", Some("17"));
         assert!(matches!(asked, AttemptError::Passing(_, Some(pause)) if pause == Duration::from_secs(17)));
-        assert!(matches!(
-            trouble(429, "", Some("Fri, 31 Dec 1999 23:59:59 GMT")),
-            AttemptError::Passing(_, None)
-        ));
+        assert!(is_busy(trouble(429, "", Some("Fri, 31 Dec 1999 23:59:59 GMT"))));
     }
 }

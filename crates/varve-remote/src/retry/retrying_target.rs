@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::{ControlFlow, Range};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -168,8 +168,19 @@ pub(crate) struct RetryingTarget<H> {
     patience: RetryPolicy,
     /// Set when the caller no longer waits for answers.
     stop: StopSignal,
+    busy: Mutex<BusyServer>,
     /// The leftovers of dead writers in the last full listing.
     leftovers: Mutex<Vec<String>>,
+}
+
+/// The pauses for a server that is too busy. All threads pause together: if each paused by itself,
+/// the server would hear from one of them all the time.
+#[derive(Default)]
+struct BusyServer {
+    /// No request is sent before this time.
+    until: Option<Instant>,
+    /// The number of pauses since the last answer.
+    pause_count: u32,
 }
 
 /// Adds advice to an error of a refused connection. Libraries report that only in their texts.
@@ -185,18 +196,40 @@ fn with_advice(error: io::Error) -> io::Error {
 
 impl<H: AttemptTarget> RetryingTarget<H> {
     pub fn new(home: H, patience: RetryPolicy, stop: StopSignal) -> Self {
-        Self { home, patience, stop, leftovers: Mutex::default() }
+        Self { home, patience, stop, busy: Mutex::default(), leftovers: Mutex::default() }
     }
 
-    /// Sleeps, and returns true if the caller still waits for an answer.
-    fn pause(&self, pause: Duration) -> bool {
-        let begun = edge::now();
-        while let Some(left) = pause.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
-            if self.stop.wait(left) {
-                return false;
+    /// Sleeps until a time, and as long as the server is too busy. Returns true if the caller still
+    /// waits for an answer.
+    fn pause(&self, until: Instant) -> bool {
+        loop {
+            let until = self.busy.lock().until.map_or(until, |busy| busy.max(until));
+            match until.checked_duration_since(edge::now()).filter(|left| !left.is_zero()) {
+                None => return !self.stop.is_set(),
+                Some(left) if self.stop.wait(left) => return false,
+                Some(_) => {}
             }
         }
-        !self.stop.is_set()
+    }
+
+    /// Notes that the server is too busy. Returns the end of the pause.
+    fn note_busy(&self, asked: Option<Duration>, dice: u64) -> Instant {
+        let (now, mut busy) = (edge::now(), self.busy.lock());
+        // Requests that were under way when the pause began belong to it.
+        if busy.until.is_none_or(|until| until <= now) {
+            busy.pause_count = busy.pause_count.saturating_add(1);
+        }
+        let pause = self.patience.pause(busy.pause_count.saturating_sub(1), asked, dice);
+        let until = busy.until.map_or(now + pause, |until| until.max(now + pause));
+        busy.until = Some(until);
+        until
+    }
+
+    fn note_answer(&self) {
+        let mut busy = self.busy.lock();
+        if busy.until.is_some_and(|until| until <= edge::now()) {
+            *busy = BusyServer::default();
+        }
     }
 
     /// Tries until an attempt succeeds or a retry cannot help. The argument of `one_try` is true if
@@ -207,19 +240,29 @@ impl<H: AttemptTarget> RetryingTarget<H> {
         mut one_try: impl FnMut(bool) -> Result<T, AttemptError>,
     ) -> Result<T, AttemptError> {
         let mut number = 0;
+        // A call whose caller no longer waits makes one attempt.
+        self.pause(edge::now());
         loop {
             let (error, asked) = match one_try(number > 0) {
                 Err(AttemptError::Passing(error, asked)) => (error, asked),
-                outcome => return outcome,
+                outcome => {
+                    self.note_answer();
+                    return outcome;
+                }
+            };
+            // Without a random number, the pause is only less random.
+            let dice = edge::draw().unwrap_or(0);
+            let until = match asked {
+                Some(_) => self.note_busy(asked, dice),
+                None => edge::now() + self.patience.pause(number, None, dice),
             };
             if number + 1 >= self.patience.try_count_max {
                 return Err(AttemptError::Passing(with_advice(error), asked));
             }
-            // Without a random number, the pause is only less random.
-            let pause = self.patience.pause(number, asked, edge::draw().unwrap_or(0));
+            let pause = until.saturating_duration_since(edge::now());
             let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(target = %self.home, what, pause_ms, %error, "failed, will try again");
-            if !self.pause(pause) {
+            if !self.pause(until) {
                 let said = format!("interrupted before the next attempt: {error}");
                 return Err(AttemptError::Passing(io::Error::new(error.kind(), said), asked));
             }
@@ -528,6 +571,25 @@ mod tests {
 
     fn calls(target: &RetryingTarget<Moody>) -> u32 {
         *target.home.calls.lock()
+    }
+
+    #[test]
+    fn a_server_that_is_too_busy_is_left_alone_by_all_threads() {
+        let busy = || (false, AttemptError::busy("503".into()));
+        let target = Moody::new(vec![busy(), busy()]);
+        target.home.objects.put(&name(), Bytes::from_static(b"x"), PutMode::Create).unwrap();
+        // Another thread has met a busy server.
+        let asked = Some(Duration::from_millis(30));
+        let until = target.note_busy(asked, 0);
+        assert_eq!(target.get(&name(), 0..1).unwrap(), "x");
+        assert!(edge::now() >= until);
+        assert_eq!(calls(&target), 3);
+        assert_eq!(target.busy.lock().pause_count, 0, "an answer ends it");
+        // The requests that were under way belong to one pause. The next pause is longer.
+        let hour = Some(Duration::from_secs(3_600));
+        let until = [0, 1, 2].map(|dice| target.note_busy(hour, dice));
+        assert_eq!(target.busy.lock().pause_count, 1);
+        assert!(until[0] <= until[1] && until[1] <= until[2]);
     }
 
     #[test]
