@@ -49,7 +49,7 @@ pub use catalog::machine::{Firmware, Machine, MachineDrive};
 pub use catalog::origin_record::OriginRecord;
 pub use catalog::removed::{ReadRemovedError, TrashedSnapshot};
 pub use catalog::root_record::LoadCatalogError;
-pub use catalog::selection::{SelectError, Selected, select, series, split_place};
+pub use catalog::selection::{SelectError, Selected, select, series, split_place, unknown};
 pub use catalog::snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent};
 pub use catalog::snapshot_filter::SnapshotFilter;
 pub use catalog::snapshot_id::SnapshotId;

@@ -197,15 +197,19 @@ fn by_id<'a>(snapshots: &[&'a Snapshot], text: &str) -> Result<Selected<'a>, Sel
     let found: Vec<_> = snapshots.iter().copied().filter(|snapshot| snapshot.id.begins_with(text)).collect();
     match found.as_slice() {
         [one] => Ok(Selected { snapshot: one, passed_over: Vec::new() }),
-        [] => {
-            let (near, meant) = (near(snapshots, text), path_meant(snapshots, text));
-            Err(SelectError::Unknown { text: text.into(), near, meant })
-        }
+        [] => Err(unknown(snapshots, text)),
         several => {
             let candidates = several.iter().map(|snapshot| snapshot.id).collect();
             Err(SelectError::Ambiguous { text: text.into(), candidates })
         }
     }
+}
+
+/// The error for a name that none of these snapshots has.
+#[must_use]
+pub fn unknown(snapshots: &[&Snapshot], text: &str) -> SelectError {
+    let (near, meant) = (near(snapshots, text), path_meant(snapshots, text));
+    SelectError::Unknown { text: text.into(), near, meant }
 }
 
 /// Returns the text that selects a path, for one in the way of other programs: `home/anna`, or

@@ -87,7 +87,11 @@ fn a_name_belongs_to_what_was_archived_under_it_last() {
 
     // An explicit name is accepted for a second source. A warning follows when the name alone is
     // used.
-    sandbox.ok(["snapshot", &other, "--name", "docs"]);
+    let continued = || sandbox.run(["snapshot", &other, "--name", "docs"]).stderr;
+    let said = format!("a/docs until now, and continues with {other}");
+    let warned = continued();
+    assert!(warned.contains("docs was a series of ") && warned.contains(&said), "{warned}");
+    assert_eq!(continued(), "");
     let mixed = sandbox.run(["ls", "docs"]);
     assert_eq!((mixed.code, mixed.text().as_str()), (Some(0), "fb\n"));
     assert!(

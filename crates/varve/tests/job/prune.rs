@@ -175,3 +175,19 @@ fn held_and_leased_snapshots_stay() {
     assert_eq!(sandbox.run(["cat", &ids[0]]).stdout, noise(1, 3 * MIB), "it is held");
     assert_eq!(sandbox.json(["verify", "--data"])[0]["snapshots"], 2);
 }
+
+/// A name that no snapshot has chooses nothing, and each command says so.
+#[test]
+fn a_misspelled_name_among_the_conditions_is_told() {
+    let sandbox = Sandbox::encrypted();
+    take(&sandbox, 1, MIB);
+    let name = sandbox.json(["snapshots"])[0]["name"].as_str().unwrap().to_owned();
+    let misspelled = format!("{name}x");
+    let said = format!("--name: no snapshot is called {misspelled:?}; similar names: {name}");
+    for command in [&["prune", "--keep-last", "1"][..], &["forget", "--until", "2100-01-01"], &["snapshots"]] {
+        let run = sandbox.run([command, &["--name", &misspelled]].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert!(run.stderr.contains(&said), "{command:?}: {}", run.stderr);
+    }
+    assert_eq!(sandbox.ids().len(), 1);
+}

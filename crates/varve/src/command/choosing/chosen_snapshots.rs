@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::{Error, Result, anyhow, bail};
-use varve_archive::{SelectError, Selected, Snapshot, select, series, split_place};
+use varve_archive::{SelectError, Selected, Snapshot, select, series, split_place, unknown};
 use varve_session::UsageError;
 
 use super::place_in_snapshot::{NamedSource, PlaceInSnapshot, vac_place, without_slashes};
@@ -26,6 +26,9 @@ pub struct ChosenSnapshots<'a> {
 
 impl<'a> ChosenSnapshots<'a> {
     pub fn new(invocation: &Invocation, snapshots: &'a [Snapshot], which: &SnapshotFilterArgs) -> Self {
+        if !invocation.quiet {
+            warn_of_unknown_names(snapshots, &which.names);
+        }
         let passed = which.filter().apply(snapshots);
         let none_left = passed.is_empty() && !snapshots.is_empty();
         Self { snapshots: passed, none_left, quiet: invocation.quiet }
@@ -106,6 +109,15 @@ impl<'a> ChosenSnapshots<'a> {
             }
             error => error.into(),
         }
+    }
+}
+
+/// Warns of the names of a filter that no snapshot has: they are probably misspelled, and a command
+/// that chooses no snapshot prints nothing else.
+fn warn_of_unknown_names(snapshots: &[Snapshot], names: &[String]) {
+    let all: Vec<_> = snapshots.iter().collect();
+    for name in names.iter().filter(|name| all.iter().all(|snapshot| snapshot.name != **name)) {
+        warning!("--name: {}", unknown(&all, name));
     }
 }
 

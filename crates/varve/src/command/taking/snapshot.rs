@@ -58,6 +58,9 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
     snapshot_names::settle(invocation, args, &mut planned, archive.snapshots())?;
     for (source, plan) in args.sources.iter().zip(&planned) {
         archive.check_name(&plan.request).map_err(|error| snapshot_names::taken(source, error))?;
+        if args.name.is_some() && !invocation.quiet {
+            snapshot_names::warn_of_another_source(&archive, &plan.request);
+        }
     }
     let recording =
         args.trace.as_ref().map(|file| trace_file::record(invocation, &mut archive, file)).transpose()?;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path};
 
 use anyhow::{Result, bail};
-use varve_archive::{NameTaken, Snapshot, SnapshotRequest, default_name};
+use varve_archive::{Archive, NameTaken, Snapshot, SnapshotHome, SnapshotRequest, default_name};
 use varve_session::{Hinted, UsageError};
 
 use crate::arguments::{TakeSnapshotArgs, parse_name};
@@ -90,6 +90,18 @@ pub(super) const NAME_TAKEN: &str = "--name NAME with the same name continues th
 pub(super) fn taken(source: &Path, error: NameTaken) -> anyhow::Error {
     let error = anyhow::Error::new(Hinted::new(error, NAME_TAKEN));
     error.context(format!("{} was not archived", source.display()))
+}
+
+/// Warns if a series that the user named was one of another source until now.
+pub(super) fn warn_of_another_source(archive: &Archive<dyn SnapshotHome>, request: &SnapshotRequest) {
+    let as_default = SnapshotRequest { name_is_given: false, ..request.clone() };
+    if let Err(NameTaken { holder }) = archive.check_name(&as_default) {
+        let (name, source) = (show::name(request.name.as_bytes()), show::name(&request.source));
+        warning!(
+            "{name} was a series of {} until now, and continues with {source}",
+            show::name(&holder.source)
+        );
+    }
 }
 
 fn refuse_same_names(args: &TakeSnapshotArgs, planned: &[PlannedSnapshot]) -> Result<()> {
