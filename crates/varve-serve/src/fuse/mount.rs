@@ -50,6 +50,10 @@ pub enum MountError {
     Left { at: PathBuf },
     #[error("this system has no /dev/fuse: load the module `fuse`, or give the device to the container")]
     NoFuse,
+    #[error(
+        "only root mounts without fusermount3, which is not installed: install fuse3 (or your system's package of FUSE)"
+    )]
+    NotInstalled,
     /// The system does not let unprivileged users admit other users to a mount.
     #[error(
         "the system does not allow access for other users: write `user_allow_other` into /etc/fuse.conf, or mount as root"
@@ -116,6 +120,8 @@ pub fn mount(
         Err(source) if options.allow_other && source.kind() == io::ErrorKind::PermissionDenied => {
             Err(MountError::OthersNotAllowed { source })
         }
+        // The folder and the device are there, so the helper is not.
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Err(MountError::NotInstalled),
         Err(source) => Err(MountError::Refused { at, source }),
     }
 }

@@ -587,6 +587,9 @@ mount --bind "$ROOM/fuse" /dev/fuse
 chown -R 65534:65534 "$ROOM/days" "$ROOM/store" "$ROOM/key"
 chmod 755 "$ROOM"
 as_user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+# Without the helper, the program says which package has it.
+! as_user env FUSERMOUNT_PATH=/nowhere/fusermount3 "$@" mount "$ROOM/days" > "$ROOM/user.log" 2>&1
+grep -q "fusermount3, which is not installed: install fuse3" "$ROOM/user.log"
 setpriv --reuid=65534 --regid=65534 --clear-groups "$@" mount "$ROOM/days" > "$ROOM/user.log" 2>&1 &
 pid=$!
 trap 'kill $pid' EXIT

@@ -53,6 +53,7 @@ mod planning_page;
 mod printed;
 mod prune;
 mod publishing;
+mod readme_page;
 mod reclaiming;
 mod reindex;
 mod restore;

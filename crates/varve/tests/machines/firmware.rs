@@ -1,6 +1,7 @@
 //! The UEFI variables of a machine: archived with its disks, and there when it is booted.
 
 use std::fs;
+use std::process::Command;
 
 use crate::qemu::{Machine, has};
 use crate::sandbox::{self, Sandbox};
@@ -135,4 +136,29 @@ fn variables_that_fit_no_firmware_are_named_and_fresh_ones_are_used() {
     assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
     let said = "they have 65536 bytes, and those of the UEFI for QEMU that is installed here have 131072 or 540672; it starts with fresh ones";
     assert!(run.stderr.contains(said), "{}", run.stderr);
+}
+
+/// The folder of UEFI for QEMU is empty in a world of mounts of its own, as before Debian's package
+/// is installed.
+#[test]
+fn a_missing_firmware_is_named_with_its_package() {
+    let test = "a_missing_firmware_is_named_with_its_package";
+    if !has(&["qemu-system-x86_64", "unshare"], test) || !has_ovmf(test) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped, as only root can mount: {test}");
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    fs::write(sandbox.path("disk.img"), vec![1; 1 << 20]).unwrap();
+    sandbox.ok(["snapshot", &sandbox.arg("disk.img"), "--as", "image"]);
+    let mut boot = sandbox.command();
+    boot.args(["boot", "disk.img", "--no-kvm", "--firmware", "uefi", "--check", "never"]);
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", "mount -t tmpfs none /usr/share/OVMF && exec \"$@\"", "sh"]);
+    command.arg(boot.get_program()).args(boot.get_args());
+    let run = sandbox::Run::new(command.output().unwrap());
+    assert_eq!(run.code, Some(1), "{}{}", run.text(), run.stderr);
+    assert!(run.stderr.contains("UEFI for QEMU is not installed: install ovmf"), "{}", run.stderr);
 }
