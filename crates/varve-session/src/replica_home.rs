@@ -7,7 +7,7 @@ use anyhow::{Error, Result};
 use varve_block::to_hex;
 use varve_replica::{OpenReplicaError, RangeCache, Replica, ReplicaStorage, name_for_notes};
 use varve_store::{ConfigError, Store};
-use varve_world::{MemoryStorage, RealStorage, Storage, World};
+use varve_world::{RealStorage, Storage, World};
 
 use crate::hinted::hinted;
 use crate::notice::Notice;
@@ -15,8 +15,6 @@ use crate::target::{self, NamedBy};
 use crate::user_folders;
 use crate::user_interface::UserInterface;
 
-/// Cache size in memory during the verification of a replica.
-const VERIFY_CACHE_BYTES: u64 = 64 << 20;
 /// In a store's folder of the cache: holds one folder for each replica, with the state last seen
 /// there.
 const SEEN: &str = "seen";
@@ -92,16 +90,13 @@ impl Replicas {
         let mut elsewhere = own.as_deref().map(seen_in).unwrap_or_default();
         elsewhere.retain(|folder| Some(folder) != seen.as_ref());
         let cache = match self.reads {
-            // Keep data in memory during the verification, so that nothing is transferred twice.
-            ReplicaReads::Verified => {
-                Some(RangeCache::new(Arc::new(MemoryStorage::new()), VERIFY_CACHE_BYTES))
-            }
+            ReplicaReads::Verified => None,
             ReplicaReads::Cached => {
                 own.map(|own| RangeCache::new(Arc::new(RealStorage::new(&own)), self.cache_bytes))
             }
         };
         let hints = seen.map(|seen| Arc::new(RealStorage::new(&seen)) as Arc<dyn Storage>);
-        let storage = Arc::new(ReplicaStorage::new(Arc::clone(&replica), cache, hints));
+        let storage = Arc::new(ReplicaStorage::new(Arc::clone(&replica), cache, hints).reading_ahead()?);
         let world = World { storage, ..World::real(Path::new("")) };
         let seen_elsewhere = elsewhere.iter().map(|folder| RealStorage::new(folder)).collect();
         Ok(ReplicaHome { replica, world, seen_elsewhere })

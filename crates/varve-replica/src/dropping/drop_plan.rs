@@ -8,13 +8,12 @@ use varve_log::{ArenaId, Log};
 use varve_remote::{Erased, Object, ObjectLock, Observer, Target, TargetError};
 use varve_store::{Permission, Secret, Store, StoreAccess, UnsealedScans, newest_ledger};
 use varve_upkeep::Checker;
-use varve_world::{FileName, MemoryStorage, Timestamp, World};
+use varve_world::{FileName, Timestamp, World};
 
 use crate::audit::{AuditFindingKind, ClumpShare, ReplicaToAudit, audit};
 use crate::dropping::drop_error::DropError;
 use crate::dropping::proof::{NotProven, ProofError, prove};
 use crate::objects::record_ends::ArenaRecords;
-use crate::reading::range_cache::RangeCache;
 use crate::reading::replica::Replica;
 use crate::reading::replica_storage::ReplicaStorage;
 use crate::replication::error::ReplicateError;
@@ -22,9 +21,6 @@ use crate::replication::replication_plan::{ReplicationPlan, SupersededGeneration
 use crate::replication::replication_source::ReplicationSource;
 use crate::replication::superseded_since::SupersededSince;
 use crate::replication::upload::lock;
-
-/// The memory for parts of the replica that the audit reads several times.
-const CACHE_BYTES: u64 = 64 << 20;
 
 /// The earlier generations at a target that are to be removed. Nothing has been changed yet.
 #[derive(Debug, Default)]
@@ -164,8 +160,7 @@ impl AuditedReplica {
         observer: &dyn Observer,
     ) -> Result<Self, DropError> {
         let replica = Arc::new(Replica::open(Arc::clone(target))?);
-        let cache = RangeCache::new(Arc::new(MemoryStorage::new()), CACHE_BYTES);
-        let storage = Arc::new(ReplicaStorage::new(Arc::clone(&replica), Some(cache), None));
+        let storage = Arc::new(ReplicaStorage::new(Arc::clone(&replica), None, None));
         let world = World { storage, ..world.clone() };
         let open = || {
             let (_, log) = Store::unlock(&world, secret)?;

@@ -236,6 +236,11 @@ impl Replica {
         self.visible(id).map(ArenaAssembly::bytes)
     }
 
+    /// Returns the segment with a byte of an arena.
+    pub(crate) fn segment_at(&self, id: ArenaId, place: u64) -> Option<&ListedSegment> {
+        self.visible(id)?.part_at(place)
+    }
+
     fn visible(&self, id: ArenaId) -> Option<&ArenaAssembly> {
         self.arenas.get(&id).filter(|arena| arena.is_visible())
     }
