@@ -184,7 +184,8 @@ fn a_misspelled_name_among_the_conditions_is_told() {
     let name = sandbox.json(["snapshots"])[0]["name"].as_str().unwrap().to_owned();
     let misspelled = format!("{name}x");
     let said = format!("--name: no snapshot is called {misspelled:?}; similar names: {name}");
-    for command in [&["prune", "--keep-last", "1"][..], &["forget", "--until", "2100-01-01"], &["snapshots"]] {
+    for command in [&["prune", "--keep-last", "1"][..], &["forget", "--until", "2100-01-01"], &["snapshots"]]
+    {
         let run = sandbox.run([command, &["--name", &misspelled]].concat());
         assert_eq!(run.code, Some(0), "{}", run.stderr);
         assert!(run.stderr.contains(&said), "{command:?}: {}", run.stderr);
