@@ -28,14 +28,6 @@ pub(super) struct ArenaReader {
     fetched: FetchedRanges,
 }
 
-/// The first of some wanted bytes, at least one of them.
-struct ReadPiece {
-    bytes: Bytes,
-    /// The place at which the reader goes on, if it reads in order and what follows is not yet
-    /// fetched.
-    goes_on_at: Option<u64>,
-}
-
 impl ArenaReader {
     pub(super) fn new(replica: Arc<Replica>, cache: Option<RangeCache>) -> Self {
         Self { replica, cache, fetched: FetchedRanges::new(FETCHED_BYTES_MAX) }
@@ -57,14 +49,11 @@ impl ArenaReader {
             let mut joined = BytesMut::new();
             loop {
                 let piece = self.read_piece(id, segment, &(place..end), goes_on)?;
-                if let Some(place) = piece.goes_on_at {
-                    goes_on(place);
+                if piece.len() as u64 == part.end - part.start {
+                    return Ok(piece);
                 }
-                if piece.bytes.len() as u64 == part.end - part.start {
-                    return Ok(piece.bytes);
-                }
-                joined.extend_from_slice(&piece.bytes);
-                place += piece.bytes.len() as u64;
+                joined.extend_from_slice(&piece);
+                place += piece.len() as u64;
                 if place == end {
                     return Ok(joined.freeze());
                 }
@@ -72,21 +61,25 @@ impl ArenaReader {
         })
     }
 
+    /// Returns the first of some wanted bytes, at least one of them.
     fn read_piece(
         &self,
         id: ArenaId,
         segment: &ListedSegment,
         wanted: &Range<u64>,
         goes_on: &dyn Fn(u64),
-    ) -> io::Result<ReadPiece> {
-        let of_known = |KnownBytes { bytes, goes_on_at }| Ok(ReadPiece { bytes, goes_on_at });
+    ) -> io::Result<Bytes> {
+        let of_known = |KnownBytes { bytes, goes_on_at }: KnownBytes| {
+            goes_on_at.iter().for_each(|place| goes_on(*place));
+            Ok(bytes)
+        };
         if let Some(known) = self.fetched.get(id, wanted) {
             return of_known(known);
         }
         let (name, object) = (segment.name.file_name(), segment.range());
         let part = wanted.start - object.start..wanted.end - object.start;
         if let Some(bytes) = self.cached(&name, &part) {
-            return Ok(ReadPiece { bytes, goes_on_at: None });
+            return Ok(bytes);
         }
         let fetch = match self.fetched.claim(id, wanted, &object) {
             RangeAnswer::Known(known) => return of_known(known),
@@ -98,18 +91,17 @@ impl ArenaReader {
             goes_on(range.end);
         }
         let wanted = wanted.start..wanted.end.min(range.end);
-        let bytes = match self.get(&name, range.start - object.start..range.end - object.start) {
+        match self.get(&name, range.start - object.start..range.end - object.start) {
             // An object that is cut short may still have what is wanted.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                self.get(&name, wanted.start - object.start..wanted.end - object.start)?
+                self.get(&name, wanted.start - object.start..wanted.end - object.start)
             }
             got => {
                 let bytes = got?;
                 self.put(&name, object.start, fetch, bytes.clone());
-                bytes.slice(index(wanted.start - range.start)..index(wanted.end - range.start))
+                Ok(bytes.slice(index(wanted.start - range.start)..index(wanted.end - range.start)))
             }
-        };
-        Ok(ReadPiece { bytes, goes_on_at: None })
+        }
     }
 
     /// Fetches a part of an arena that a reader in order has not yet reached, if there is one
