@@ -26,6 +26,8 @@ pub enum Notice {
     ObjectInTheWay { replica: String, found: String },
     /// An object of the replica's log has lost its contents.
     ObjectEmptied { replica: String, object: String },
+    /// An object of the replica ends before its continuation begins.
+    ObjectCut { replica: String, object: String },
     /// The replica is older than this machine has seen it before.
     OlderThanSeen { replica: String },
     /// The replica is older than another replica of the store that this machine has seen.
@@ -60,6 +62,9 @@ impl fmt::Display for Notice {
                 f,
                 "{replica}: {object} is empty, which no object of the log is: it is damaged, and snapshots may be missing"
             ),
+            Self::ObjectCut { replica, object } => {
+                write!(f, "{replica}: {object} has lost its end: it is damaged, and snapshots may be missing")
+            }
             Self::OlderThanSeen { replica } => write!(
                 f,
                 "{replica} is older than when this machine last saw it: it was put back to an older state, or has lost its end"
@@ -89,7 +94,9 @@ impl Notice {
             Self::StoredAgain { .. } | Self::NotStoredAgain { .. } => {
                 "`varve verify --data` shows what else is lost".into()
             }
-            Self::ObjectEmptied { replica, .. } | Self::OlderThanElsewhere { replica } => {
+            Self::ObjectEmptied { replica, .. }
+            | Self::ObjectCut { replica, .. }
+            | Self::OlderThanElsewhere { replica } => {
                 format!("`varve -s STORE verify --replica {replica}` compares it with the store itself")
             }
             Self::PasswordWithheld { .. } => {
@@ -150,6 +157,13 @@ mod tests {
                 Notice::ObjectInTheWay { replica: replica.clone(), found: "keys/1 is a folder".into() },
                 "sftp://me@host/replica: keys/1 is a folder",
                 None,
+            ),
+            (
+                Notice::ObjectCut { replica: replica.clone(), object: "arenas/0000000000.0/x".into() },
+                "sftp://me@host/replica: arenas/0000000000.0/x has lost its end: it is damaged, and snapshots may be missing",
+                Some(
+                    "`varve -s STORE verify --replica sftp://me@host/replica` compares it with the store itself",
+                ),
             ),
             (
                 Notice::ObjectEmptied { replica: replica.clone(), object: "arenas/0000000000.0/x".into() },

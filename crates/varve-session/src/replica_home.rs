@@ -80,6 +80,10 @@ impl Replicas {
                 let (replica, object) = (target::shown(text), object.to_string());
                 self.frontend.notice(&Notice::ObjectEmptied { replica, object });
             }
+            if let Some(object) = replica.cut_short().next() {
+                let (replica, object) = (target::shown(text), object.to_string());
+                self.frontend.notice(&Notice::ObjectCut { replica, object });
+            }
         }
         let id = replica.config().map_err(not_opened)?.id;
         let own = self.cache_folder().map(|folder| folder.join(to_hex(&id)));

@@ -14,6 +14,7 @@ use varve_store::{ConfigError, StoreConfig};
 use varve_world::FileName;
 
 use crate::objects::listing::{ArenaAssembly, CONFIG, ListedSegment, MARK, ObstructingEntry, ReplicaListing};
+use crate::objects::object_name::SegmentEnd;
 
 /// The layout of objects that this program reads and writes.
 const LAYOUT: u32 = 1;
@@ -193,6 +194,18 @@ impl Replica {
     /// Returns the segments without any bytes. No writer makes one, so they are damaged.
     pub fn emptied(&self) -> impl Iterator<Item = FileName> + '_ {
         self.empty_segments().map(|segment| segment.name.file_name())
+    }
+
+    /// Returns the segments that end before the place at which their continuation begins. They have
+    /// lost their end.
+    pub fn cut_short(&self) -> impl Iterator<Item = FileName> + '_ {
+        let pairs = self.arenas.values().flat_map(|arena| arena.parts.windows(2));
+        pairs.filter_map(|pair| match pair {
+            [one, next] if one.name.end == SegmentEnd::Record(next.name.start) => {
+                (one.range().end < next.name.offset).then(|| one.name.file_name())
+            }
+            _ => None,
+        })
     }
 
     pub(crate) fn empty_segments(&self) -> impl Iterator<Item = &ListedSegment> {

@@ -52,6 +52,22 @@ fn what_was_read_once_comes_from_the_cache() {
 }
 
 #[test]
+fn an_object_that_has_lost_its_end_is_told() {
+    let (_, target) = replicated();
+    let there = shared(target.clone());
+    assert_eq!(open_replica(&there).cut_short().count(), 0);
+    let all = segments(&target);
+    let followed = |name: &str| {
+        all.iter().any(|next| next.name.as_str().contains(&format!("-{}-", &name[name.len() - 32..])))
+    };
+    let cut = all.iter().find(|object| object.bytes > 1 && followed(object.name.as_str())).unwrap();
+    let bytes = target.get(&cut.name, 0..cut.bytes - 1).unwrap();
+    target.set(&cut.name, Some(bytes));
+    let told: Vec<_> = open_replica(&there).cut_short().collect();
+    assert_eq!(told, std::slice::from_ref(&cut.name));
+}
+
+#[test]
 fn a_replica_is_only_read() {
     let (_, target) = replicated();
     let before = segments(&target);
