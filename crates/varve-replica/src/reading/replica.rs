@@ -199,12 +199,15 @@ impl Replica {
     /// Returns the segments that end before the place at which their continuation begins. They have
     /// lost their end.
     pub fn cut_short(&self) -> impl Iterator<Item = FileName> + '_ {
-        let pairs = self.arenas.values().flat_map(|arena| arena.parts.windows(2));
-        pairs.filter_map(|pair| match pair {
-            [one, next] if one.name.end == SegmentEnd::Record(next.name.start) => {
-                (one.range().end < next.name.offset).then(|| one.name.file_name())
-            }
-            _ => None,
+        self.arenas.values().flat_map(|arena| {
+            // Without its end, nothing that follows in an arena without a seal is a part of it.
+            let all = arena.parts.iter().chain(&arena.spare);
+            let starts: BTreeMap<_, _> = all.map(|next| (next.name.start, next.name.offset)).collect();
+            let is_cut = move |one: &&ListedSegment| match one.name.end {
+                SegmentEnd::Record(end) => starts.get(&end).is_some_and(|next| one.range().end < *next),
+                SegmentEnd::Seal(_) => false,
+            };
+            arena.parts.iter().filter(is_cut).map(|one| one.name.file_name())
         })
     }
 
