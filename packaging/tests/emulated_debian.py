@@ -66,8 +66,8 @@ class Guest:
         self.console.sendall(text.encode() + b"\n")
 
     def log_in(self) -> None:
-        self.wait_for("IS UP")
-        self.type("")
+        # The prompt comes after what was printed during the start. Only the prompt is certain: when it begins, the
+        # line is hung up, and the last words before it may be lost.
         self.wait_for("login:")
         self.type("root")
         self.wait_for("# ")
@@ -75,6 +75,7 @@ class Guest:
         self.type("stty -echo; exec env PS1= PS2= HOME=/root TERM=dumb sh")
         self.type("printf '\\n%s-%s\\n' LOGGED IN")
         self.wait_for("LOGGED-IN\n")
+        self.run("systemctl is-system-running --wait", None)
 
     def run(self, command: str, status: int | None = 0) -> str:
         """Runs a command of the shell. Returns its output with its messages."""

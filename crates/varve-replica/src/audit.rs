@@ -2,9 +2,10 @@
 //! contents.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 
-use varve_block::BlockName;
+use varve_block::{BlockName, with_causes};
 use varve_log::{
     ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenLogError, OpenedArena, PageRow, ReadLogError,
     RecordHeader,
@@ -53,6 +54,32 @@ pub struct AuditFinding {
     pub blocks: Vec<BlockName>,
 }
 
+impl AuditFinding {
+    /// Returns true for a problem with the objects of the log itself, which makes the store in the
+    /// replica incomplete.
+    #[must_use]
+    pub fn is_of_log(&self) -> bool {
+        match self.kind {
+            AuditFindingKind::InTheWay { .. } => true,
+            AuditFindingKind::Order(_) => false,
+            _ => self.arena.is_some(),
+        }
+    }
+}
+
+impl fmt::Display for AuditFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = with_causes(&self.kind);
+        if let Some(object) = &self.object {
+            write!(f, "{object}: ")?;
+        }
+        if let Some(arena) = self.arena.filter(|_| !reason.starts_with("arena ")) {
+            write!(f, "arena {arena}, offset {}: ", self.offset)?;
+        }
+        f.write_str(&reason)
+    }
+}
+
 /// The kinds of problems.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditFindingKind {
@@ -79,7 +106,7 @@ pub enum AuditFindingKind {
     #[error("bytes {} to {} are in no object: one is missing, or the one before is cut short", .0.start, .0.end)]
     Hole(Range<u64>),
     /// A segment is unusable because the part before it is missing.
-    #[error("the part before it is missing")]
+    #[error("the part before it is missing: it was removed, or its upload was interrupted")]
     Detached,
     /// The length of an object differs from the one that its name implies.
     #[error("it has {bytes} bytes, but should have {expected}")]

@@ -46,7 +46,7 @@ pub use objects::object_name::{SegmentEnd, SegmentName};
 pub use objects::record_ends::RecordsDamage;
 pub use reading::healing_store::{HealError, HealingStore, OpenReplicas};
 pub use reading::range_cache::RangeCache;
-pub use reading::replica::{OpenReplicaError, Replica};
+pub use reading::replica::{ObjectFault, OpenReplicaError, Replica};
 pub use reading::replica_storage::ReplicaStorage;
 pub use remembered_targets::{RememberTargetError, RememberedTargets};
 pub use replication::error::ReplicateError;

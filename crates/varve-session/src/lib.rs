@@ -46,7 +46,7 @@ pub use open_archive::OpenArchive;
 pub use replica_home::{History, PUT_CONFIG, ReplicaHome, ReplicaReads, replica_hint};
 pub use roots_file::RootsFile;
 pub use secret::{KeyOptions, PASSPHRASE_VARIABLE, cost, open_secret_file};
-pub use session::{CommandSession, SessionSettings, WritableStore};
+pub use session::{CommandSession, ReadReplica, SessionSettings, WritableStore};
 pub use store_location::{StoreLocation, home_at, leads_into, venti_tls};
 pub use target::NamedBy;
 pub use user_interface::UserInterface;

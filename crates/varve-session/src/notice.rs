@@ -3,6 +3,7 @@
 use std::fmt;
 
 use varve_log::ArenaId;
+use varve_replica::ObjectFault;
 
 /// One notice. [`Display`](fmt::Display) gives its sentence, without a full stop. No notice shows a
 /// password: [`target::shown`](crate::target::shown) has removed it from the names of replicas.
@@ -24,10 +25,8 @@ pub enum Notice {
     ReplicaUnavailable { replica: String, reason: String },
     /// An object has the name of one of the replica's small files.
     ObjectInTheWay { replica: String, found: String },
-    /// An object of the replica's log has lost its contents.
-    ObjectEmptied { replica: String, object: String },
-    /// An object of the replica ends before its continuation begins.
-    ObjectCut { replica: String, object: String },
+    /// An object of the replica's log has lost its contents or its end.
+    ObjectDamaged { replica: String, object: String, fault: ObjectFault },
     /// The replica is older than this machine has seen it before.
     OlderThanSeen { replica: String },
     /// The replica is older than another replica of the store that this machine has seen.
@@ -58,13 +57,7 @@ impl fmt::Display for Notice {
                 write!(f, "{replica} cannot be used to fetch lost blocks: {reason}")
             }
             Self::ObjectInTheWay { replica, found } => write!(f, "{replica}: {found}"),
-            Self::ObjectEmptied { replica, object } => write!(
-                f,
-                "{replica}: {object} is empty, which no object of the log is: it is damaged, and snapshots may be missing"
-            ),
-            Self::ObjectCut { replica, object } => {
-                write!(f, "{replica}: {object} has lost its end: it is damaged, and snapshots may be missing")
-            }
+            Self::ObjectDamaged { replica, object, fault } => write!(f, "{replica}: {object} {fault}"),
             Self::OlderThanSeen { replica } => write!(
                 f,
                 "{replica} is older than when this machine last saw it: it was put back to an older state, or has lost its end"
@@ -94,9 +87,7 @@ impl Notice {
             Self::StoredAgain { .. } | Self::NotStoredAgain { .. } => {
                 "`varve verify --data` shows what else is lost".into()
             }
-            Self::ObjectEmptied { replica, .. }
-            | Self::ObjectCut { replica, .. }
-            | Self::OlderThanElsewhere { replica } => {
+            Self::ObjectDamaged { replica, .. } | Self::OlderThanElsewhere { replica } => {
                 format!("`varve -s STORE verify --replica {replica}` compares it with the store itself")
             }
             Self::PasswordWithheld { .. } => {
@@ -159,14 +150,22 @@ mod tests {
                 None,
             ),
             (
-                Notice::ObjectCut { replica: replica.clone(), object: "arenas/0000000000.0/x".into() },
+                Notice::ObjectDamaged {
+                    replica: replica.clone(),
+                    object: "arenas/0000000000.0/x".into(),
+                    fault: ObjectFault::CutShort,
+                },
                 "sftp://me@host/replica: arenas/0000000000.0/x has lost its end: it is damaged, and snapshots may be missing",
                 Some(
                     "`varve -s STORE verify --replica sftp://me@host/replica` compares it with the store itself",
                 ),
             ),
             (
-                Notice::ObjectEmptied { replica: replica.clone(), object: "arenas/0000000000.0/x".into() },
+                Notice::ObjectDamaged {
+                    replica: replica.clone(),
+                    object: "arenas/0000000000.0/x".into(),
+                    fault: ObjectFault::Empty,
+                },
                 "sftp://me@host/replica: arenas/0000000000.0/x is empty, which no object of the log is: it is damaged, \
                  and snapshots may be missing",
                 Some(

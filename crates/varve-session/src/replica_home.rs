@@ -76,13 +76,9 @@ impl Replicas {
                 let (replica, found) = (target::shown(text), found.to_string());
                 self.frontend.notice(&Notice::ObjectInTheWay { replica, found });
             }
-            if let Some(object) = replica.emptied().next() {
+            if let Some((object, fault)) = replica.damaged_objects().next() {
                 let (replica, object) = (target::shown(text), object.to_string());
-                self.frontend.notice(&Notice::ObjectEmptied { replica, object });
-            }
-            if let Some(object) = replica.cut_short().next() {
-                let (replica, object) = (target::shown(text), object.to_string());
-                self.frontend.notice(&Notice::ObjectCut { replica, object });
+                self.frontend.notice(&Notice::ObjectDamaged { replica, object, fault });
             }
         }
         let id = replica.config().map_err(not_opened)?.id;

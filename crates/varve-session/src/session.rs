@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use varve_archive::Archive;
 use varve_block::BlockStore;
-use varve_remote::{ObjectLock, Pace, Target, VentiStore};
+use varve_remote::{Pace, Target, VentiStore};
 use varve_store::{Encryption, Keyring, Secret, Store, StoreAccess, WithheldError, remove_stale_leases};
 use varve_venti::Address;
 use varve_world::{Clock, RealClock, Storage, World};
@@ -40,6 +40,14 @@ pub struct SessionSettings {
     pub cache_bytes: u64,
     /// The file with the catalog roots of a Venti server, instead of the user's.
     pub roots: Option<PathBuf>,
+}
+
+/// A replica in which a store was opened in place.
+pub struct ReadReplica {
+    /// The replica, as it was listed, and its world.
+    pub home: ReplicaHome,
+    /// It is older than this machine has seen it, or another replica of its store.
+    pub is_older: bool,
 }
 
 /// The store of a command, and everything that is needed to open it. A clone shares the typed
@@ -200,18 +208,11 @@ impl CommandSession {
         Ok(self.read_at(path)?.0)
     }
 
-    /// Opens a store or replica for reading. Returns also the protection of the replica's first
-    /// object, if its target has one and tells of it.
+    /// Opens a store for reading, or a replica of one, which is returned also.
     ///
     /// # Errors
     /// When it does not open.
-    pub fn read_replica_at(&self, path: &Path) -> Result<(Store, Option<ObjectLock>)> {
-        let (store, there) = self.read_at(path)?;
-        let lock = there.and_then(|there| there.replica.oldest_lock().ok().flatten());
-        Ok((store, lock))
-    }
-
-    fn read_at(&self, path: &Path) -> Result<(Store, Option<ReplicaHome>)> {
+    pub fn read_at(&self, path: &Path) -> Result<(Store, Option<ReadReplica>)> {
         match home_at(path)? {
             StoreLocation::Folder(path) => {
                 let name = path.display().to_string();
@@ -227,8 +228,8 @@ impl CommandSession {
                 let secret = self.secret_of(&there.world, &name)?;
                 let store =
                     self.open_store(there.world.clone(), &name, secret.as_ref(), StoreAccess::Read)?;
-                self.notice_rollback(&store, &there, History::Unknown, &text);
-                Ok((store, Some(there)))
+                let is_older = self.notice_rollback(&store, &there, History::Unknown, &text);
+                Ok((store, Some(ReadReplica { home: there, is_older })))
             }
             StoreLocation::Venti(address) => Err(store_location::only_blocks(&address)),
         }

@@ -61,7 +61,8 @@ fn open(session: &CommandSession, at: &str) -> Result<ReplicaView> {
     if lacks_copy(at) {
         return Err(anyhow!("{at} holds no replica"));
     }
-    let (store, lock) = session.read_replica_at(Path::new(at))?;
+    let (store, there) = session.read_at(Path::new(at))?;
+    let lock = there.and_then(|there| there.home.replica.oldest_lock().ok().flatten());
     let archive = Archive::open(store)?;
     let held = snapshot_facts(&archive).into_iter().map(|snapshot| snapshot.id).collect();
     Ok(ReplicaView { lock: lock.as_ref().map(lock_sentence), ..ReplicaView::open(held) })

@@ -1,6 +1,7 @@
 //! A replica for readers: settings, and arenas assembled from segments.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,6 +28,26 @@ pub struct Replica {
     strangers: Vec<Object>,
     in_the_way: Vec<ObstructingEntry>,
     arenas: BTreeMap<ArenaId, ArenaAssembly>,
+}
+
+/// A fault of a segment that shows in the listing of its replica. Snapshots may be missing with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectFault {
+    /// It has no bytes. No writer makes such a segment.
+    Empty,
+    /// It ends before the place at which its continuation begins.
+    CutShort,
+}
+
+impl fmt::Display for ObjectFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => {
+                "is empty, which no object of the log is: it is damaged, and snapshots may be missing"
+            }
+            Self::CutShort => "has lost its end: it is damaged, and snapshots may be missing",
+        })
+    }
 }
 
 /// The reason why a replica was not opened.
@@ -191,14 +212,14 @@ impl Replica {
         &self.strangers
     }
 
-    /// Returns the segments without any bytes. No writer makes one, so they are damaged.
-    pub fn emptied(&self) -> impl Iterator<Item = FileName> + '_ {
-        self.empty_segments().map(|segment| segment.name.file_name())
+    /// Returns the segments whose damage shows in the listing alone, with their faults.
+    pub fn damaged_objects(&self) -> impl Iterator<Item = (FileName, ObjectFault)> + '_ {
+        let empty = self.empty_segments().map(|segment| (segment.name.file_name(), ObjectFault::Empty));
+        empty.chain(self.cut_short().map(|object| (object, ObjectFault::CutShort)))
     }
 
-    /// Returns the segments that end before the place at which their continuation begins. They have
-    /// lost their end.
-    pub fn cut_short(&self) -> impl Iterator<Item = FileName> + '_ {
+    /// Returns the segments that end before the place at which their continuation begins.
+    fn cut_short(&self) -> impl Iterator<Item = FileName> + '_ {
         self.arenas.values().flat_map(|arena| {
             // Without its end, nothing that follows in an arena without a seal is a part of it.
             let all = arena.parts.iter().chain(&arena.spare);

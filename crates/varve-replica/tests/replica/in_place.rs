@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use varve_block::BlockStore;
 use varve_remote::{MemoryTarget, Target};
-use varve_replica::{HealingStore, RangeCache, Replica, ReplicaStorage};
+use varve_replica::{HealingStore, ObjectFault, RangeCache, Replica, ReplicaStorage};
 use varve_store::{IndexKind, OpenStoreError, Store, StoreAccess};
 use varve_upkeep::Checker;
 use varve_world::MemoryStorage;
@@ -55,7 +55,7 @@ fn what_was_read_once_comes_from_the_cache() {
 fn an_object_that_has_lost_its_end_is_told() {
     let (_, target) = replicated();
     let there = shared(target.clone());
-    assert_eq!(open_replica(&there).cut_short().count(), 0);
+    assert_eq!(open_replica(&there).damaged_objects().count(), 0);
     let all = segments(&target);
     let followed = |name: &str| {
         all.iter().any(|next| next.name.as_str().contains(&format!("-{}-", &name[name.len() - 32..])))
@@ -63,8 +63,8 @@ fn an_object_that_has_lost_its_end_is_told() {
     let cut = all.iter().find(|object| object.bytes > 1 && followed(object.name.as_str())).unwrap();
     let bytes = target.get(&cut.name, 0..cut.bytes - 1).unwrap();
     target.set(&cut.name, Some(bytes));
-    let told: Vec<_> = open_replica(&there).cut_short().collect();
-    assert_eq!(told, std::slice::from_ref(&cut.name));
+    let told: Vec<_> = open_replica(&there).damaged_objects().collect();
+    assert_eq!(told, [(cut.name.clone(), ObjectFault::CutShort)]);
 }
 
 #[test]

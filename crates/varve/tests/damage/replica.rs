@@ -576,6 +576,13 @@ fn it_may_be_killed_at_any_moment() {
         if sandbox.path("replica/config.toml").exists() {
             let run = at(&sandbox, "replica", &["snapshots"]);
             assert_eq!(run.code, Some(0), "after {milliseconds} ms: {}", run.stderr);
+            // All that is found is what is not there yet.
+            let run = at(&sandbox, "replica", &["verify"]);
+            let awaited =
+                run.text().lines().filter(|line| line.contains("its upload was interrupted")).count();
+            let expected = if awaited == 0 { Some(0) } else { Some(5) };
+            let has_only = run.text().contains(&format!("{awaited} place"));
+            assert!(run.code == expected && (awaited == 0 || has_only), "{}{}", run.text(), run.stderr);
         }
     }
     sandbox.ok(["replicate", "replica"]);
@@ -674,6 +681,12 @@ fn an_object_that_was_cut_short_is_damage() {
         drop(fs::remove_dir_all(sandbox.path("clone")));
         let clone = sandbox.fails(5, ["clone", "replica", "clone"]);
         assert!(clone.contains("is not a store yet"), "{left} of {bytes}: {clone}");
+        // This machine has never seen the replica.
+        let mut verify = sandbox.command_at(Path::new("replica"));
+        verify.env("VARVE_CACHE", sandbox.path("new-cache")).arg("verify");
+        let verified = Run::new(verify.output().unwrap());
+        drop(fs::remove_dir_all(sandbox.path("new-cache")));
+        assert_eq!(verified.code, Some(5), "{left} of {bytes}: {}{}", verified.text(), verified.stderr);
         fs::remove_dir_all(sandbox.path("replica")).unwrap();
         copy_folder(&sandbox.path("good"), &sandbox.path("replica"));
     }

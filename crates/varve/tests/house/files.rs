@@ -268,7 +268,7 @@ const MANY_METHODS: [(&str, &str, usize); 11] = [
     ("varve-image", "XfsFiles", 45),
     ("varve-index", "DiskIndex", 45),
     ("varve-log", "Log", 48),
-    ("varve-session", "CommandSession", 48),
+    ("varve-session", "CommandSession", 47),
     ("varve-store", "Finder", 60),
     ("varve-store", "Intake", 75),
     ("varve-store", "Store", 53),

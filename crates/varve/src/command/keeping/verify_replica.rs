@@ -10,7 +10,7 @@ use varve_block::with_causes;
 use varve_content::Progress;
 use varve_remote::{HiddenObjects, ObjectLock};
 use varve_replica::{
-    AuditFinding, AuditReport, ClumpShare, ReplicaToAudit, ReplicateError, ReplicateOptions, ReplicationPlan,
+    AuditReport, ClumpShare, ReplicaToAudit, ReplicateError, ReplicateOptions, ReplicationPlan,
     ReplicationSource, audit,
 };
 use varve_session::{History, NamedBy, lock_has_ended, lock_sentence, target};
@@ -192,18 +192,6 @@ fn harm(store: Store, audit: &AuditReport, progress: &Progress) -> (Vec<Harm>, O
     }
 }
 
-fn line(finding: &AuditFinding) -> String {
-    let reason = with_causes(&finding.kind);
-    let place = match finding.arena {
-        Some(arena) if !reason.starts_with("arena ") => format!("arena {arena}, offset {}: ", finding.offset),
-        _ => String::new(),
-    };
-    match &finding.object {
-        Some(object) => format!("{object}: {place}{reason}"),
-        None => format!("{place}{reason}"),
-    }
-}
-
 fn print(
     invocation: &Invocation,
     text: &str,
@@ -212,7 +200,7 @@ fn print(
     harm: &[Harm],
 ) {
     for finding in &audit.findings {
-        say!("{}", line(finding));
+        say!("{finding}");
     }
     for complaint in compared.iter().flat_map(|compared| &compared.complaints) {
         say!("{complaint}");

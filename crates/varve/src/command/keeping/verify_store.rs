@@ -1,17 +1,21 @@
 //! `varve verify`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{Harm, Verified, verify, verify_blocks};
+use varve_archive::{Archive, Harm, Verified, verify, verify_blocks};
 use varve_block::with_causes;
-use varve_session::{StoreLocation, UsageError};
+use varve_content::Progress;
+use varve_replica::{ClumpShare, ReplicaToAudit, audit};
+use varve_session::{ReadReplica, StoreLocation, UsageError};
 use varve_store::{FormatPage, Permission};
 use varve_venti::Address;
 use varve_world::Timestamp;
 
 use super::lost_data;
+use super::transfer_progress::TransferProgress;
 use super::verify_vac;
 use crate::arguments::VerifyArgs;
 use crate::invocation::Invocation;
@@ -27,7 +31,8 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs) -> Result<CommandOutcome>
     if let StoreLocation::Venti(address) = invocation.session.home()? {
         return venti(invocation, args, &address);
     }
-    let archive = invocation.session.check()?;
+    let (store, replica) = invocation.session.read_at(&invocation.session.store_path()?)?;
+    let archive = Archive::open(store)?;
     let role = archive.store().role();
     let share = args.data_share(archive.store().world().clock.now());
     if share.is_some() {
@@ -38,19 +43,62 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs) -> Result<CommandOutcome>
     let progress = cancellable_progress()?;
     let shown = ShownProgress::start("verifying", &progress, invocation.quiet);
     let verified = verify(&archive, share, &progress)?;
+    let replica_faults = match &replica {
+        Some(replica) => replica_faults(&archive, replica, &verified, &progress)?,
+        None => Vec::new(),
+    };
     drop(shown);
     if can_read {
         // Record the lost blocks as a hint, so that the next snapshots can heal them.
         archive.store().remember_lost(&verified.lost);
     }
     let page = archive.store().vault().format_page().context("cannot read FORMAT.md")?;
+    let findings = Findings { verified, page, replica_faults };
     if invocation.json {
-        print_json(&verified, can_read, page);
+        print_json(&findings, can_read);
     } else {
-        print(invocation, args, &verified, can_read, page);
+        print(invocation, args, &findings, can_read);
     }
-    let is_well = is_well(&verified) && page_fault(page).is_none();
+    let is_well = findings.is_well() && page_fault(page).is_none();
     Ok(if is_well { CommandOutcome::Done } else { CommandOutcome::Damage })
+}
+
+/// Everything that was found in a store.
+struct Findings {
+    verified: Verified,
+    page: FormatPage,
+    /// The faults of the replica in which the store was read, one sentence each.
+    replica_faults: Vec<String>,
+}
+
+impl Findings {
+    /// Returns true if no part of the log or of a snapshot is wrong.
+    fn is_well(&self) -> bool {
+        let Verified { damage, harm, losses, .. } = &self.verified;
+        damage.is_empty() && harm.is_empty() && losses.is_empty() && self.replica_faults.is_empty()
+    }
+}
+
+/// Returns the faults of a replica that the store in it does not show: an object that has lost its
+/// end looks like the end of a shorter log.
+fn replica_faults(
+    archive: &Archive,
+    read: &ReadReplica,
+    verified: &Verified,
+    progress: &Arc<Progress>,
+) -> Result<Vec<String>> {
+    let (store, home) = (archive.store(), &read.home);
+    let log = store.vault().log();
+    let audited = ReplicaToAudit { replica: &home.replica, world: &home.world, store, log };
+    let audit = audit(audited, ClumpShare::NONE, &TransferProgress(Arc::clone(progress)))?;
+    let known: BTreeSet<_> =
+        verified.damage.iter().map(|damage| (Some(damage.arena), damage.offset)).collect();
+    let new = audit
+        .findings
+        .iter()
+        .filter(|finding| finding.is_of_log() && !known.contains(&(finding.arena, finding.offset)));
+    let is_older = read.is_older.then(|| "the replica is older than this machine knows it".to_owned());
+    Ok(new.map(ToString::to_string).chain(is_older).collect())
 }
 
 /// Returns what is wrong with `FORMAT.md`: one word, and a sentence.
@@ -62,10 +110,6 @@ fn page_fault(page: FormatPage) -> Option<(&'static str, &'static str)> {
         }
         FormatPage::Current | FormatPage::Earlier => None,
     }
-}
-
-fn is_well(verified: &Verified) -> bool {
-    verified.damage.is_empty() && verified.harm.is_empty() && verified.losses.is_empty()
 }
 
 /// Verifies a Venti server by its answers alone: whether all blocks of the snapshots are present,
@@ -102,10 +146,14 @@ fn venti(invocation: &Invocation, args: &VerifyArgs, address: &Address) -> Resul
     Ok(if harm.is_empty() { CommandOutcome::Done } else { CommandOutcome::Damage })
 }
 
-fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_read: bool, page: FormatPage) {
-    if let Some((_, fault)) = page_fault(page) {
+fn print(invocation: &Invocation, args: &VerifyArgs, findings: &Findings, can_read: bool) {
+    let Findings { verified, page, replica_faults } = findings;
+    if let Some((_, fault)) = page_fault(*page) {
         say!("{fault}");
         hint!("`varve repair` or the next snapshot writes FORMAT.md anew; no snapshot is harmed by it");
+    }
+    for fault in replica_faults {
+        say!("{fault}");
     }
     for damage in &verified.damage {
         let reason = with_causes(&damage.kind);
@@ -128,49 +176,53 @@ fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_re
     }
     print_harm(&verified.harm);
     lost_data::print(&verified.losses);
-    if !is_well(verified) {
+    if !findings.is_well() {
         let lost = lost_data::summary(&verified.losses).map(|lost| format!(", {lost}")).unwrap_or_default();
         say!(
             "{} damaged, {} harmed{lost}",
-            show::count(verified.damage.len(), "place"),
+            show::count(verified.damage.len() + replica_faults.len(), "place"),
             show::count(verified.harm.len(), "part")
         );
-        print_hint(verified);
-    } else if page_fault(page).is_some() {
+        print_hint(findings);
+    } else if page_fault(*page).is_some() {
         // Not all is well.
-    } else if !can_read && !invocation.quiet {
-        say!(
-            "the codes of all pages and seals are correct: {}, {}; this key cannot read the data, so the data was not checked",
-            show::count(verified.arena_count, "arena"),
-            show::count(verified.block_count, "block")
-        );
     } else if !invocation.quiet {
-        let read = match (share_is_all(args), verified.oldest_read) {
-            _ if !args.data && share_is_all(args) => {
-                "; contents not read: `verify --data` reads them".to_owned()
-            }
-            _ if verified.read_count == 0 => String::new(),
-            (true, _) => format!(", {} read and checked", show::bytes(verified.checked_bytes)),
-            (false, oldest) => format!(
-                ", {} in {} read and checked; {}",
-                show::bytes(verified.checked_bytes),
-                show::count(verified.read_count, "arena"),
-                match oldest {
-                    Some(oldest) => format!("all were read since {}", moment::show(oldest)),
-                    None => "some were never read".into(),
-                }
-            ),
-        };
-        say!(
-            "all is well: {}, {}, {}{read}",
-            show::count(verified.snapshot_count, "snapshot"),
-            show::count(verified.arena_count, "arena"),
-            show::count(verified.block_count, "block")
-        );
+        say!("{}", all_is_well(args, verified, can_read));
     }
 }
 
-fn print_hint(verified: &Verified) {
+/// Says that nothing is wrong, and what was not read.
+fn all_is_well(args: &VerifyArgs, verified: &Verified, can_read: bool) -> String {
+    let snapshots = show::count(verified.snapshot_count, "snapshot");
+    let arenas = show::count(verified.arena_count, "arena");
+    let blocks = show::count(verified.block_count, "block");
+    if !can_read {
+        return format!(
+            "the codes of all pages and seals are correct: {arenas}, {blocks}; this key cannot read the data, so the data was not checked"
+        );
+    }
+    let read = match (share_is_all(args), verified.oldest_read) {
+        _ if !args.data && share_is_all(args) => "; contents not read: `verify --data` reads them".to_owned(),
+        _ if verified.read_count == 0 => String::new(),
+        (true, _) => format!(", {} read and checked", show::bytes(verified.checked_bytes)),
+        (false, oldest) => format!(
+            ", {} in {} read and checked; {}",
+            show::bytes(verified.checked_bytes),
+            show::count(verified.read_count, "arena"),
+            match oldest {
+                Some(oldest) => format!("all were read since {}", moment::show(oldest)),
+                None => "some were never read".into(),
+            }
+        ),
+    };
+    format!("all is well: {snapshots}, {arenas}, {blocks}{read}")
+}
+
+fn print_hint(findings: &Findings) {
+    let verified = &findings.verified;
+    if !findings.replica_faults.is_empty() {
+        hint!("`varve -s STORE verify --replica TARGET` compares the replica with the store itself");
+    }
     if verified.snapshot_count > 0 {
         hint!(
             "all snapshots that `varve snapshots` lists and that are not named here can be restored; see `varve repair --help`"
@@ -220,7 +272,8 @@ fn describe(harmed: &[&Harm]) -> String {
     format!("{name}{path}{range} in {} {days}: {}", show::count(harmed.len(), "snapshot"), harm.reason)
 }
 
-fn print_json(verified: &Verified, can_read: bool, page: FormatPage) {
+fn print_json(findings: &Findings, can_read: bool) {
+    let Findings { verified, page, replica_faults } = findings;
     let damage: Vec<_> = verified
         .damage
         .iter()
@@ -250,7 +303,8 @@ fn print_json(verified: &Verified, can_read: bool, page: FormatPage) {
         "lost": lost_data::as_json(&verified.losses),
         "unfinished": unfinished,
         "without_parity": verified.without_parity.len(),
-        "format_page": page_fault(page).map(|(word, _)| word),
+        "replica_faults": replica_faults,
+        "format_page": page_fault(*page).map(|(word, _)| word),
     });
     say::record("verified", value);
 }

@@ -62,9 +62,9 @@ impl Guest {
         self.console.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// Logs in as root, who has no password.
+    /// Logs in as root, who has no password. The prompt is all that is certain to be shown: when it
+    /// begins, the line is hung up, and the last words before it may be lost.
     pub fn log_in(&mut self) {
-        self.say("");
         self.wait_for("login:");
         self.say("root");
         self.wait_for("# ");
@@ -78,6 +78,12 @@ impl Guest {
             "until [ \"$(wc -l <{file})\" -ge {count} ]; do sleep 0.1; done; echo THERE-$((40 + 2))"
         ));
         self.wait_for("THERE-42");
+    }
+
+    /// Asserts that this is the disk of a night of the workload.
+    pub fn is_of_night(&mut self, night: u32) {
+        self.say("echo NIGHT-$(cat /srv/day)-END");
+        self.wait_for(&format!("NIGHT-{night}-END"));
     }
 
     /// Cuts the power.
