@@ -18,7 +18,7 @@ use varve_world::{FileName, Random, SeededRandom, World, work_in_order};
 use crate::objects::listing::{ArenaAssembly, FORMAT_PAGE, ListedSegment, MARK};
 use crate::objects::object_name::{KEYS, SegmentEnd, SegmentName};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
-use crate::reading::replica::Replica;
+use crate::reading::replica::{ObjectFault, Replica};
 
 /// The read-ahead if every clump is read.
 const AHEAD_BYTES: usize = 4 << 20;
@@ -108,6 +108,9 @@ pub enum AuditFindingKind {
     /// A segment is unusable because the part before it is missing.
     #[error("the part before it is missing: it was removed, or its upload was interrupted")]
     Detached,
+    /// The listing shows that the object is damaged.
+    #[error("it {0}")]
+    Listed(ObjectFault),
     /// The length of an object differs from the one that its name implies.
     #[error("it has {bytes} bytes, but should have {expected}")]
     WrongLength {
@@ -217,6 +220,7 @@ pub fn audit(
     for stranger in replica.strangers() {
         audit.findings.push(about_object(Some(stranger.name.clone()), AuditFindingKind::Stranger));
     }
+    let faults: BTreeMap<_, _> = replica.damaged_objects().collect();
     let mut arenas = Vec::new();
     let mut total = 0;
     for (id, assembly) in replica.arenas() {
@@ -233,7 +237,7 @@ pub fn audit(
         arenas.map(|arena| if observer.is_cancelled() { Err(AuditError::Cancelled) } else { Ok(arena) }),
         |claims| {
             claims.work_on_each(|(id, assembly, seed)| {
-                let mut arena = ArenaAudit { id, assembly, audit: AuditReport::default() };
+                let mut arena = ArenaAudit { id, assembly, faults: &faults, audit: AuditReport::default() };
                 arena.run(audited, share, &SeededRandom::new(seed))?;
                 observer.add_done(assembly.bytes());
                 Ok(arena.audit)
@@ -271,6 +275,7 @@ impl AuditReport {
 struct ArenaAudit<'a> {
     id: ArenaId,
     assembly: &'a ArenaAssembly,
+    faults: &'a BTreeMap<FileName, ObjectFault>,
     audit: AuditReport,
 }
 
@@ -452,6 +457,13 @@ impl ArenaAudit<'_> {
         kind: AuditFindingKind,
         blocks: Vec<BlockName>,
     ) {
+        let listed = object.as_ref().and_then(|object| self.faults.get(object));
+        let kind = match (kind, listed) {
+            (AuditFindingKind::Detached | AuditFindingKind::OtherEnd, Some(fault)) => {
+                AuditFindingKind::Listed(*fault)
+            }
+            (kind, _) => kind,
+        };
         self.audit.findings.push(AuditFinding { arena: Some(self.id), offset, object, kind, blocks });
     }
 }

@@ -700,5 +700,7 @@ fn an_object_that_was_cut_short_is_damage() {
     assert_eq!(kept.code, Some(5), "{}", kept.stderr);
     let read = at(&sandbox, "replica", &["snapshots"]);
     assert!(read.stderr.contains("is empty, which no object of the log is"), "{}", read.stderr);
+    let verified = at(&sandbox, "replica", &["verify"]);
+    assert!(verified.text().contains("it is empty, which no object of the log is"), "{}", verified.text());
     assert_eq!(sandbox.run(["verify", "--replica", "replica"]).code, Some(5));
 }

@@ -53,7 +53,7 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs) -> Result<CommandOutcome>
         archive.store().remember_lost(&verified.lost);
     }
     let page = archive.store().vault().format_page().context("cannot read FORMAT.md")?;
-    let findings = Findings { verified, page, replica_faults };
+    let findings = Findings { verified, page, is_replica: replica.is_some(), replica_faults };
     if invocation.json {
         print_json(&findings, can_read);
     } else {
@@ -67,6 +67,8 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs) -> Result<CommandOutcome>
 struct Findings {
     verified: Verified,
     page: FormatPage,
+    /// The store was read in a replica.
+    is_replica: bool,
     /// The faults of the replica in which the store was read, one sentence each.
     replica_faults: Vec<String>,
 }
@@ -147,7 +149,7 @@ fn venti(invocation: &Invocation, args: &VerifyArgs, address: &Address) -> Resul
 }
 
 fn print(invocation: &Invocation, args: &VerifyArgs, findings: &Findings, can_read: bool) {
-    let Findings { verified, page, replica_faults } = findings;
+    let Findings { verified, page, replica_faults, .. } = findings;
     if let Some((_, fault)) = page_fault(*page) {
         say!("{fault}");
         hint!("`varve repair` or the next snapshot writes FORMAT.md anew; no snapshot is harmed by it");
@@ -161,7 +163,9 @@ fn print(invocation: &Invocation, args: &VerifyArgs, findings: &Findings, can_re
         let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
         say!("{line}");
     }
-    for end in verified.unfinished.iter().filter(|_| !invocation.quiet) {
+    // A replica has no next snapshot. Its objects tell whether their ends are missing.
+    let ends = verified.unfinished.iter().filter(|_| !invocation.quiet && !findings.is_replica);
+    for end in ends {
         say!(
             "arena {}, offset {}: an unfinished end, as a crash leaves it; the next snapshot cuts it off",
             end.arena,
@@ -273,7 +277,7 @@ fn describe(harmed: &[&Harm]) -> String {
 }
 
 fn print_json(findings: &Findings, can_read: bool) {
-    let Findings { verified, page, replica_faults } = findings;
+    let Findings { verified, page, replica_faults, .. } = findings;
     let damage: Vec<_> = verified
         .damage
         .iter()
