@@ -7,6 +7,7 @@ use crate::sandbox;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -182,23 +183,51 @@ fn the_store_in_the_source_is_left_out_and_told() {
     assert_eq!(files(&sandbox), ["file"]);
 }
 
-/// The mounts are made in a mount namespace of their own, so none of them stays.
+/// Takes a snapshot of `source` after a script that mounts and unmounts, in a mount namespace of its
+/// own, so that nothing of it stays.
+fn snapshot_after(sandbox: &Sandbox, script: &str) -> Run {
+    let inner = sandbox.command();
+    let mut command = Command::new("unshare");
+    let script = format!("{script} && exec \"$@\"");
+    command.args(["-m", "sh", "-ec", &script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.current_dir(inner.get_current_dir().unwrap()).args(["snapshot", "source"]);
+    Run::new(command.output().unwrap())
+}
+
+/// Reports whether a test can mount in a namespace of its own.
+fn can_mount() -> bool {
+    let unshared = || Command::new("unshare").args(["-m", "true"]).status();
+    is_root() && unshared().is_ok_and(|status| status.success())
+}
+
+/// In a new root folder, `/proc` is easily forgotten.
+#[test]
+fn without_proc_links_are_kept_and_the_error_says_what_to_mount() {
+    if !can_mount() {
+        eprintln!(
+            "skipped as nothing can be unmounted: without_proc_links_are_kept_and_the_error_says_what_to_mount"
+        );
+        return;
+    }
+    let sandbox = sandbox_with(&["file"]);
+    std::os::unix::fs::symlink("file", sandbox.path("source/link")).unwrap();
+    let run = snapshot_after(&sandbox, "umount -l /proc");
+    assert_eq!(run.code, Some(3), "{}{}", run.text(), run.stderr);
+    assert!(run.stderr.contains("link: its extended attributes are reached through /proc"), "{}", run.stderr);
+    assert!(run.stderr.contains("`mount -t proc proc /proc`"), "{}", run.stderr);
+    sandbox.ok(["restore", "source/link", &sandbox.arg("link")]);
+    assert_eq!(fs::read_link(sandbox.path("link")).unwrap(), Path::new("file"));
+}
+
 #[test]
 fn file_systems_of_the_kernel_are_left_empty_and_told() {
     let sandbox = sandbox_with(&["file", "proc/below", "sys/below"]);
-    let can_mount =
-        Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
-    if !is_root() || !can_mount {
+    if !can_mount() {
         eprintln!("skipped as nothing can be mounted: file_systems_of_the_kernel_are_left_empty_and_told");
         return;
     }
-    let inner = sandbox.command();
-    let script = "mount -t proc none source/proc && mount -t sysfs none source/sys && exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-ec", script, "sh"]).arg(inner.get_program()).args(inner.get_args());
-    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.current_dir(inner.get_current_dir().unwrap()).args(["snapshot", "source"]);
-    let run = Run::new(command.output().unwrap());
+    let run = snapshot_after(&sandbox, "mount -t proc none source/proc && mount -t sysfs none source/sys");
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", run.text());
     for name in ["proc", "sys"] {
         assert!(run.text().contains(&format!("left out: the contents of {name}")), "{}", run.text());

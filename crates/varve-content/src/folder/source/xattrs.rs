@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -18,6 +18,9 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 const XATTR_BYTES_USUAL: usize = 1 << 10;
 /// Upper bound on the attributes of one node, which is far below the limit of a record.
 const XATTRS_BYTES_MAX: usize = 8 << 20;
+
+/// The folder with a path to each open file of this process.
+const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// The way to reach the attributes of a file.
 pub(crate) enum XattrPlace<'a> {
@@ -35,8 +38,13 @@ impl<'a> XattrPlace<'a> {
     /// The system calls for attributes take no folder descriptor, but `/proc` has a path to each
     /// open one. It leads to the folder itself, wherever it has been moved.
     pub(crate) fn named(folder: &impl AsFd, name: &[u8]) -> Self {
-        let folder = PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
+        let folder = Path::new(DESCRIPTORS).join(folder.as_fd().as_raw_fd().to_string());
         Self::Named(folder.join(OsStr::from_bytes(name)))
+    }
+
+    /// Returns true if the path leads nowhere because there is no `/proc`, as in a new root folder.
+    fn lacks_proc(&self) -> bool {
+        matches!(self, Self::Named(_)) && !Path::new(DESCRIPTORS).exists()
     }
 
     fn list_into(&self, names: &mut [u8]) -> Result<usize, Errno> {
@@ -59,6 +67,11 @@ impl<'a> XattrPlace<'a> {
         let names = match read_into_room(|room| self.list_into(room)) {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+            Err(Errno::NOENT) if self.lacks_proc() => {
+                return Err(io::Error::other(
+                    "its extended attributes are reached through /proc, which is not mounted here: `mount -t proc proc /proc`",
+                ));
+            }
             Err(error) => return Err(error.into()),
         };
         let (mut xattrs, mut total_bytes) = (Vec::new(), 0);
