@@ -2,8 +2,10 @@
 //! their size.
 
 mod archive;
+mod archive_by_files;
 mod cached_blocks;
 mod device_sectors;
+mod file_pieces;
 mod image_piece;
 mod leave_out;
 mod mounted;
@@ -20,6 +22,7 @@ mod source;
 mod unfinished_image;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
+pub use archive_by_files::{ImageCut, archive_image_by_files};
 pub use cached_blocks::CachedBlocks;
 pub use device_sectors::device_sectors;
 pub use mounted::mounted_for_writing;

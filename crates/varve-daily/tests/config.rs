@@ -30,6 +30,7 @@ exclude-file = "home.exclude"
 disk = "/dev/vda"
 every = "week on sun at 04:00"
 skip-free = true
+cut = "files"
 [source.orders-db]
 command = ["pg_dump", "-Fc", "orders"]
 as = "orders.dump"
@@ -82,7 +83,7 @@ fn a_whole_configuration_is_read() {
     assert_eq!(home.spread, Duration::from_secs(2_700));
     assert_eq!(home.conditions.power, Some(PowerNeed::MainsOrCharge(60)));
     assert_eq!(home.keep[3].to_string(), "keep_yearly = unlimited");
-    let options = ReadingOptions { skip_free: true, ..ReadingOptions::default() };
+    let options = ReadingOptions { skip_free: true, cut_at_files: true, ..ReadingOptions::default() };
     assert_eq!(config.sources["root-disk"].options, options);
     let database = &config.sources["orders-db"];
     let program = ["pg_dump", "-Fc", "orders"].map(str::to_owned).to_vec();

@@ -22,6 +22,7 @@
 mod bytes;
 mod contents;
 mod disks;
+mod file_places;
 mod file_systems;
 mod leave_out;
 mod relocated_disk;
@@ -34,6 +35,7 @@ pub use disks::disk_problem::DiskProblem;
 pub use disks::moved_files::MovedFiles;
 pub use disks::partitions::{PartitionType, TableKind};
 pub use disks::volume::Volume;
+pub use file_places::{FilePlaces, FileRun};
 pub use file_systems::ext::{
     BlockOwner, BlockOwners, BlockRun, ExtFileSystem, LeftInPlace, MovedRun, Relocation, RelocationError,
     RelocationOptions,

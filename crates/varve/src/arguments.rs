@@ -73,7 +73,7 @@ pub use restore::{OUTPUT, RestoreArgs};
 pub use selection::SelectionArgs;
 pub use serve::{ServeArgs, TlsFiles, WebPasswordArgs};
 pub use snapshot_filter::SnapshotFilterArgs;
-pub use snapshots::{AsChoice, GroupBy, ListSnapshotsArgs, TagArgs};
+pub use snapshots::{AsChoice, CutChoice, GroupBy, ListSnapshotsArgs, TagArgs};
 pub use stats::StatsArgs;
 pub use trace::{StoreTraceArgs, TraceCommand, TraceFileArgs, TraceProfileArgs, TraceWorkloadArgs};
 pub use value::parse_name;
@@ -572,6 +572,10 @@ pub struct TakeSnapshotArgs {
     /// This applies to file systems that were unmounted cleanly, and are proven to be in use.
     #[arg(long, conflicts_with = "qmp")]
     pub skip_free: bool,
+
+    /// The places at which a disk image is cut into blocks
+    #[arg(long, value_enum, default_value_t = CutChoice::Fixed, value_name = "WHERE", conflicts_with = "qmp")]
+    pub cut: CutChoice,
 
     /// The format of the disk images [default: by their first bytes; raw for block devices]
     ///

@@ -11,7 +11,7 @@ use varve_content::folder::{
     ArchiveFolderError, DescribedTree, EarlierSnapshots, FolderCounts, FolderOptions, LeftOutOfFolder,
     StreamOwner, Watch, archive_described, archive_folder_after, archive_stream,
 };
-use varve_content::image::{ArchiveImageError, ImageSource, archive_image};
+use varve_content::image::{ArchiveImageError, ImageCut, ImageSource, archive_image, archive_image_by_files};
 use varve_content::vac::ArchivedVac;
 use varve_world::Timestamp;
 
@@ -65,23 +65,31 @@ pub(crate) struct HomeBefore {
 }
 
 impl<H: SnapshotHome + ?Sized> Archive<H> {
-    /// Takes a snapshot of a disk image, in blocks of `block_bytes`. It is durable on return.
+    /// Takes a snapshot of a disk image. It is durable on return.
     ///
     /// # Errors
     /// [`TakeError`].
-    pub fn take_image(
+    pub fn take_image<'a>(
         &mut self,
         source: &ImageSource,
-        block_bytes: u32,
+        cut: impl Into<ImageCut<'a>>,
         request: SnapshotRequest,
         progress: &Progress,
     ) -> Result<TakenSnapshot, TakeError> {
         let begun = self.begin()?;
         self.home().expect_reads_in_pieces(request.read_in_pieces);
-        let replaced = self.catalog().newest_image_like(&request);
-        let replaced = replaced.filter(|_| self.home().content_form().makes_deltas);
-        let workers = self.home().world().workers.as_ref();
-        let image = archive_image(&*self.contents(), workers, source, block_bytes, replaced, progress)?;
+        let form = self.home().content_form();
+        let (blocks, workers) = (&*self.contents(), self.home().world().workers.as_ref());
+        let image = match cut.into() {
+            ImageCut::Fixed(block_bytes) => {
+                let replaced = self.catalog().newest_image_like(&request).filter(|_| form.makes_deltas);
+                archive_image(blocks, workers, source, block_bytes, replaced, progress)?
+            }
+            ImageCut::AtFiles(places) => {
+                let sizes = (form.cutting, form.disk_block_bytes);
+                archive_image_by_files(blocks, workers, source, places, sizes, progress)?
+            }
+        };
         self.finish(begun, image.into(), request)
     }
 

@@ -64,6 +64,17 @@ pub enum ArchiveImageError {
     Cancelled,
 }
 
+impl ArchiveImageError {
+    /// The error of a read of the image.
+    pub(super) fn of_read(image: &ImageSource, offset: u64, source: io::Error) -> Self {
+        let path = image.path().to_owned();
+        match source.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Shrank { path, offset },
+            _ => Self::Read { path, offset, source },
+        }
+    }
+}
+
 impl From<PushUnchangedError> for ArchiveImageError {
     fn from(error: PushUnchangedError) -> Self {
         match error {
@@ -241,11 +252,7 @@ impl ArchiveImageJob<'_> {
     }
 
     fn read_failed(&self, offset: u64, source: io::Error) -> ArchiveImageError {
-        let path = self.source.path().to_owned();
-        match source.kind() {
-            io::ErrorKind::UnexpectedEof => ArchiveImageError::Shrank { path, offset },
-            _ => ArchiveImageError::Read { path, offset, source },
-        }
+        ArchiveImageError::of_read(self.source, offset, source)
     }
 }
 

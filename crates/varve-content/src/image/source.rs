@@ -15,7 +15,7 @@ use varve_tree::Entry;
 use super::device_sectors::device_sectors;
 use super::image_piece::ImagePiece;
 use super::leave_out::part_of;
-use super::served_image::{ReadRequest, ReadRequestError, RunContent, ServedImage};
+use super::served_image::{ContentRun, ReadRequest, ReadRequestError, RunContent, ServedImage};
 use super::sized_file::SizedFile;
 use crate::image::sector_sizes::SectorSizes;
 
@@ -148,6 +148,12 @@ impl ImageSource {
         }
     }
 
+    /// Returns true for a file or a block device, which can be read at any offset at any time.
+    #[must_use]
+    pub fn is_placed(&self) -> bool {
+        matches!(self.kind, ImageSourceKind::Placed { .. })
+    }
+
     /// The path from which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -182,6 +188,23 @@ impl ImageSource {
             }
             ImageSourceKind::Served { image, .. } => image.held_still().map(|held| !held),
             _ => Ok(false),
+        }
+    }
+
+    /// The run of data or zeros at an offset of a file or a block device, which is before its end.
+    pub(super) fn run_at(&self, from: u64) -> io::Result<ContentRun> {
+        match &self.kind {
+            ImageSourceKind::Placed { file, size, has_holes, .. } => {
+                let data = if *has_holes { data_range(file, from, *size)? } else { Some((from, *size)) };
+                Ok(match data {
+                    None => ContentRun { content: RunContent::Zeros, end: *size },
+                    Some((start, _)) if start > from => ContentRun { content: RunContent::Zeros, end: start },
+                    Some((_, end)) => ContentRun { content: RunContent::Data, end: end.min(*size) },
+                })
+            }
+            ImageSourceKind::Stream(_) | ImageSourceKind::Served { .. } => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
         }
     }
 

@@ -2,3 +2,4 @@
 
 mod folder;
 mod image;
+mod image_by_files;

@@ -118,6 +118,8 @@ pub struct ReadingOptions {
     pub allow_empty: bool,
     /// The blocks of a disk that its file systems do not use are left out.
     pub skip_free: bool,
+    /// A disk is cut where its files begin.
+    pub cut_at_files: bool,
     /// The contents of swap are archived.
     pub keep_swap: bool,
     /// The socket of the guest agent of a machine.

@@ -422,13 +422,14 @@ fn read_options(
     let is_disk = matches!(what, None | Some(SourceWhat::Disk(_)));
     let is_machine = matches!(what, None | Some(SourceWhat::Machine(_)));
     let is_command = matches!(what, None | Some(SourceWhat::Command { .. }));
-    let kinds: [(&'static str, bool, &'static str); 9] = [
+    let kinds: [(&'static str, bool, &'static str); 10] = [
         ("exclude", is_folder, "folders"),
         ("exclude-file", is_folder, "folders"),
         ("exclude-if-present", is_folder, "folders"),
         ("one-file-system", is_folder, "folders"),
         ("allow-empty", is_folder || is_command, "folders and commands"),
         ("skip-free", is_disk, "disks"),
+        ("cut", is_disk, "disks"),
         ("keep-swap", is_disk || is_machine, "disks and machines"),
         ("agent", is_machine, "machines"),
         ("drives", is_machine, "machines"),
@@ -444,6 +445,11 @@ fn read_options(
     let exclude_caches = reader.flag("exclude-caches").or(defaults.exclude_caches);
     let mut path = |key| reader.path(key, folder).map(|found| found.value);
     let (exclude_file, agent) = (path("exclude-file"), path("agent"));
+    let cut = reader.parsed("cut", |text| match text {
+        "fixed" => Ok(false),
+        "files" => Ok(true),
+        _ => Err(format!("{text:?} is not \"fixed\" or \"files\"")),
+    });
     let mut flag = |key| reader.flag(key) == Some(true);
     ReadingOptions {
         exclude,
@@ -453,6 +459,7 @@ fn read_options(
         one_file_system: flag("one-file-system"),
         allow_empty: flag("allow-empty"),
         skip_free: flag("skip-free"),
+        cut_at_files: cut.is_some_and(|cut| cut.value),
         keep_swap: flag("keep-swap"),
         agent,
         drives,

@@ -109,6 +109,7 @@ fn options(options: &ReadingOptions) -> Vec<OsString> {
         ("--allow-empty", options.allow_empty),
         ("--skip-free", options.skip_free),
         ("--keep-swap", options.keep_swap),
+        ("--cut=files", options.cut_at_files),
     ];
     words.extend(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.into()));
     words.extend(options.agent.iter().map(|socket| with("agent", socket)));
@@ -156,7 +157,12 @@ mod tests {
         let disk = SnapshotOrder {
             what: SourceWhat::Disk("/dev/x".into()),
             name: "root".into(),
-            options: ReadingOptions { skip_free: true, keep_swap: true, ..ReadingOptions::default() },
+            options: ReadingOptions {
+                skip_free: true,
+                cut_at_files: true,
+                keep_swap: true,
+                ..ReadingOptions::default()
+            },
             read_from: None,
         };
         assert!(matches!(carried_out(OrderedWork::Snapshot(disk)), Command::Snapshot(_)));

@@ -37,6 +37,15 @@ pub enum AsChoice {
     File,
 }
 
+/// The places at which a disk image is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CutChoice {
+    /// Into blocks of one size, from its first byte
+    Fixed,
+    /// Where its files begin, so that it shares blocks with other disks and folders that have them
+    Files,
+}
+
 #[derive(Debug, Clone, Args)]
 pub struct ListSnapshotsArgs {
     /// Only the snapshots of this name: NAME, HOST:NAME, or any other way to name a snapshot

@@ -20,6 +20,7 @@ mod attaching;
 mod completing;
 mod copies;
 mod copy;
+mod cut_at_files;
 mod daily;
 mod daily_care;
 mod daily_clock;

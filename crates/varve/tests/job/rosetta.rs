@@ -19,7 +19,7 @@ fn root() -> PathBuf {
 }
 
 /// Returns true if the reader can run here.
-fn is_ready() -> bool {
+pub fn is_ready() -> bool {
     let imported = python().args(["-c", MODULES]).output();
     let ready = imported.is_ok_and(|output| output.status.success());
     assert!(
@@ -59,7 +59,7 @@ fn ids_in(listed: &[u8]) -> Vec<String> {
 }
 
 /// Both readers list the same snapshots and restore the same data.
-fn agree(sandbox: &Sandbox) {
+pub fn agree(sandbox: &Sandbox) {
     let ids = sandbox.ids();
     let listed = rosetta_ok(sandbox, &["list", "--json"]);
     assert_eq!(their_origins(&listed), our_origins(sandbox));

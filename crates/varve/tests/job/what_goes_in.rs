@@ -183,8 +183,8 @@ fn the_store_in_the_source_is_left_out_and_told() {
     assert_eq!(files(&sandbox), ["file"]);
 }
 
-/// Takes a snapshot of `source` after a script that mounts and unmounts, in a mount namespace of its
-/// own, so that nothing of it stays.
+/// Takes a snapshot of `source` after a script that mounts and unmounts, in a mount namespace of
+/// its own, so that nothing of it stays.
 fn snapshot_after(sandbox: &Sandbox, script: &str) -> Run {
     let inner = sandbox.command();
     let mut command = Command::new("unshare");
@@ -216,7 +216,8 @@ fn without_proc_links_are_kept_and_the_error_says_what_to_mount() {
     assert_eq!(run.code, Some(3), "{}{}", run.text(), run.stderr);
     assert!(run.stderr.contains("link: its extended attributes are reached through /proc"), "{}", run.stderr);
     assert!(run.stderr.contains("`mount -t proc proc /proc`"), "{}", run.stderr);
-    sandbox.ok(["restore", "source/link", &sandbox.arg("link")]);
+    let restored = sandbox.run(["restore", "source:link", &sandbox.arg("link")]);
+    assert_eq!(restored.code, Some(3), "its attributes are missing: {}", restored.stderr);
     assert_eq!(fs::read_link(sandbox.path("link")).unwrap(), Path::new("file"));
 }
 

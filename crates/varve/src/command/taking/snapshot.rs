@@ -16,10 +16,10 @@ use anyhow::{Context, Result, bail};
 use varve_archive::{Archive, LeftOutRecord, SnapshotHome, SnapshotRequest, TakeError, TakenSnapshot};
 use varve_block::with_causes;
 use varve_content::folder::{ArchiveFolderError, FolderOptions, StreamOwner, Watch, only_this_file};
-use varve_content::image::{ImageSource, mounted_for_writing, open_to_read};
+use varve_content::image::{ImageCut, ImageSource, mounted_for_writing, open_to_read};
 use varve_content::vac::{ArchivedVac, VacOptions};
 use varve_content::{Problem, Progress};
-use varve_image::{LeaveOut, LeftOut};
+use varve_image::{FilePlaces, LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_proxy::RecordingStore;
 use varve_session::{Interrupted, StoreLocation, UsageError};
@@ -33,7 +33,7 @@ use super::report::{as_line, say_root, warn_if_hidden, warn_of_fast_commits};
 use super::snapshot_names::{self, PlannedSnapshot};
 use super::source_form::{self, ChosenForm, SourceForm};
 use super::trace_file;
-use crate::arguments::{AsChoice, TakeSnapshotArgs};
+use crate::arguments::{AsChoice, CutChoice, TakeSnapshotArgs};
 use crate::command::looking::left_out::say_left_out;
 use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
@@ -238,8 +238,19 @@ fn take(
         sectors,
         ..request
     };
+    let places = match args.cut {
+        CutChoice::Fixed => None,
+        CutChoice::Files => {
+            let disk = image
+                .reader()?
+                .filter(|_| image.is_placed())
+                .ok_or_else(|| UsageError("--cut files is for raw disk images and block devices".into()))?;
+            Some(FilePlaces::find(disk, &|| progress.is_cancelled()))
+        }
+    };
     let block_bytes = archive.home().content_form().disk_block_bytes;
-    let taken = archive.take_image(&image, block_bytes, request, progress)?;
+    let cut = places.as_ref().map_or(ImageCut::Fixed(block_bytes), ImageCut::AtFiles);
+    let taken = archive.take_image(&image, cut, request, progress)?;
     Ok((taken, left_out.fast_commits().to_vec()))
 }
 

@@ -1,0 +1,255 @@
+//! Archives an image whose blocks begin where its files begin. Each contiguous run of a file is cut
+//! by its content, as the file is in a folder; all else is cut at fixed places. So equal files have
+//! equal blocks on any disk and in folders.
+//!
+//! ```text
+//! disk    | rest  | file            | file | rest  | a large file                      |
+//! leaves  |·|··|··|····|·····|······|······|··|··|·|···|·····|····|···|······|····|····|
+//!                                                      piece      ┊        piece
+//!                                                                 └ first cut after a scan that began
+//!                                                                   before the border: both pieces know it
+//! ```
+
+use std::io;
+
+use varve_block::{BlockKind, BlockStore};
+use varve_image::FilePlaces;
+use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, put_cut_leaves};
+use varve_world::{Workers, work_in_order};
+
+use super::archive::{ArchiveImageError, ArchivedImage};
+use super::file_pieces::{ContentPiece, FilePiece, FilePieces};
+use super::served_image::{ReadRequest, ReadRequestError};
+use super::source::ImageSource;
+use crate::progress::Progress;
+
+/// A batch ends once its pieces have this many bytes, so it may exceed them by one piece.
+const BATCH_BYTES: u64 = 512 << 10;
+const BATCH_PIECES_MAX: usize = 1024;
+/// The bytes that are put at a time.
+const PUT_BYTES: usize = 2 << 20;
+/// Upper bound on the stored batches that wait for the tree before a worker waits.
+const WAITING_MAX: usize = 512;
+/// A scan that begins this far before a border finds the cuts of a scan that began earlier.
+const RESYNC_BYTES: u64 = 1 << 20;
+
+/// The places at which an image is cut into leaves.
+#[derive(Debug, Clone, Copy)]
+pub enum ImageCut<'a> {
+    /// Leaves of one size in bytes, from the first byte on.
+    Fixed(u32),
+    /// The places of its files.
+    AtFiles(&'a FilePlaces),
+}
+
+impl From<u32> for ImageCut<'_> {
+    fn from(block_bytes: u32) -> Self {
+        Self::Fixed(block_bytes)
+    }
+}
+
+/// Stores an image, cut at the places of its files, and elsewhere in blocks of `block_bytes`.
+///
+/// # Errors
+/// [`ArchiveImageError`]. Blocks that were stored before the error stay, and are found as
+/// duplicates the next time. A stream cannot be cut so.
+pub fn archive_image_by_files(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    source: &ImageSource,
+    places: &FilePlaces,
+    (cutting, block_bytes): (Cutting, u32),
+    progress: &Progress,
+) -> Result<ArchivedImage, ArchiveImageError> {
+    let unsized_source = || ArchiveImageError::of_read(source, 0, io::ErrorKind::Unsupported.into());
+    let size = source.size().ok_or_else(unsized_source)?;
+    progress.set_total(0, size);
+    let job = FileCutJob { blocks, source, cutting, block_bytes, progress };
+    let mut pieces = FilePieces::new(source, places, size, block_bytes);
+    let mut tree = ContentBuilder::new(blocks, BlockKind::Data, cutting);
+    work_in_order(
+        workers,
+        WAITING_MAX,
+        std::iter::from_fn(|| job.next_batch(&mut pieces).transpose()),
+        |claims| {
+            let mut buffer = Vec::new();
+            claims.work_on_each(|batch| job.store_batch(&batch, &mut buffer));
+        },
+        |parts: Vec<ArchivedSpan>| {
+            parts.into_iter().try_for_each(|part| match part {
+                ArchivedSpan::Leaves(leaves) => Ok(tree.push(&leaves)?),
+                ArchivedSpan::Zeros { bytes } => Ok(tree.push_zeros(bytes)?),
+            })
+        },
+    )?;
+    let changed_meanwhile =
+        source.has_changed().map_err(|error| ArchiveImageError::of_read(source, size, error))?;
+    Ok(ArchivedImage { entry: tree.finish()?, changed_meanwhile })
+}
+
+struct FileCutJob<'a> {
+    blocks: &'a dyn BlockStore,
+    source: &'a ImageSource,
+    cutting: Cutting,
+    block_bytes: u32,
+    progress: &'a Progress,
+}
+
+/// A part of the image that is in the store.
+enum ArchivedSpan {
+    Leaves(Vec<CutLeaf>),
+    Zeros { bytes: u64 },
+}
+
+impl FileCutJob<'_> {
+    /// The next batch of pieces, in order; `None` at the end. A part of a large file is a batch by
+    /// itself.
+    fn next_batch(&self, all: &mut FilePieces<'_>) -> Result<Option<Vec<FilePiece>>, ArchiveImageError> {
+        if self.progress.is_cancelled() {
+            return Err(ArchiveImageError::Cancelled);
+        }
+        let (mut pieces, mut bytes) = (Vec::new(), 0);
+        while pieces.len() < BATCH_PIECES_MAX && bytes < BATCH_BYTES {
+            let offset = all.offset();
+            let piece = all.next().map_err(|error| ArchiveImageError::of_read(self.source, offset, error))?;
+            let Some(piece) = piece else { break };
+            bytes += if matches!(piece, FilePiece::Zeros { .. }) { 0 } else { all.offset() - offset };
+            pieces.push(piece);
+        }
+        Ok((!pieces.is_empty()).then_some(pieces))
+    }
+
+    fn store_batch(
+        &self,
+        pieces: &[FilePiece],
+        buffer: &mut Vec<u8>,
+    ) -> Result<Vec<ArchivedSpan>, ArchiveImageError> {
+        let spans: Vec<_> = pieces.iter().map(|piece| self.needed(piece)).collect();
+        let total: u64 = spans.iter().map(|span| span.end - span.start).sum();
+        buffer.resize(in_memory(total), 0);
+        self.read(&spans, buffer)?;
+        let (mut leaves, mut parts) = (Vec::new(), Vec::new());
+        let mut rest = buffer.as_slice();
+        for (piece, span) in pieces.iter().zip(spans) {
+            let (bytes, after) = rest.split_at(in_memory(span.end - span.start));
+            rest = after;
+            match piece {
+                FilePiece::Content(content) => self.cut(content, span.start, bytes, &mut leaves),
+                FilePiece::Rest(range) => self.cut_rest(range.start, bytes, &mut leaves),
+                FilePiece::Zeros { bytes } => {
+                    parts.push(self.put(&std::mem::take(&mut leaves))?);
+                    parts.push(ArchivedSpan::Zeros { bytes: *bytes });
+                    self.progress.add_bytes_done(*bytes);
+                }
+            }
+        }
+        parts.push(self.put(&leaves)?);
+        Ok(parts)
+    }
+
+    /// The bytes that are read for a piece.
+    fn needed(&self, piece: &FilePiece) -> std::ops::Range<u64> {
+        match piece {
+            FilePiece::Rest(range) => range.clone(),
+            FilePiece::Zeros { .. } => 0..0,
+            FilePiece::Content(ContentPiece { run, part, slack }) => {
+                let start = if part.start == run.start { part.start } else { part.start - RESYNC_BYTES };
+                let after = part.end + u64::from(self.cutting.max());
+                start..if part.end == run.end { run.end + slack } else { after.min(run.end) }
+            }
+        }
+    }
+
+    /// Reads these ranges one after the other into `buffer`. Ranges that follow each other are read
+    /// at once.
+    fn read(&self, spans: &[std::ops::Range<u64>], buffer: &mut [u8]) -> Result<(), ArchiveImageError> {
+        let mut joined: Vec<std::ops::Range<u64>> = Vec::new();
+        for span in spans.iter().filter(|span| !span.is_empty()) {
+            match joined.last_mut() {
+                Some(last) if last.end == span.start => last.end = span.end,
+                _ => joined.push(span.clone()),
+            }
+        }
+        let mut requests = Vec::with_capacity(joined.len());
+        let mut rest = buffer;
+        for span in joined {
+            let (into, after) = rest.split_at_mut(in_memory(span.end - span.start));
+            requests.push(ReadRequest { offset: span.start, into });
+            rest = after;
+        }
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let read = self.source.read_all(&mut requests);
+        read.map_err(|ReadRequestError { offset, source }| {
+            ArchiveImageError::of_read(self.source, offset, source)
+        })
+    }
+
+    /// Cuts a part of a file, whose bytes begin at `offset`.
+    fn cut<'b>(&self, piece: &ContentPiece, offset: u64, bytes: &'b [u8], leaves: &mut Vec<&'b [u8]>) {
+        let at = |place: u64| in_memory(place - offset);
+        let content = &bytes[..bytes.len() - in_memory(piece.slack)];
+        let start = if piece.is_first() { 0 } else { self.first_cut(content, at(piece.part.start)) };
+        let end = match piece.is_last() {
+            true => content.len(),
+            false => {
+                let border = at(piece.part.end);
+                let before = border - in_memory(RESYNC_BYTES);
+                before + self.first_cut(&content[before..], border - before)
+            }
+        };
+        let own = &content[start..end];
+        leaves.extend(CutSegment::scan(&self.cutting, own, own.len()).leaves_from(0).leaves);
+        if piece.slack == 0 {
+            return;
+        }
+        let (after, max) = (&bytes[content.len()..], self.cutting.max() as usize);
+        // The rest of the last block is zeros, which no block keeps at its end.
+        match leaves.last_mut() {
+            Some(last) if !own.is_empty() && last.len() + after.len() <= max => {
+                *last = &bytes[content.len() - last.len()..];
+            }
+            _ => leaves.extend(after.chunks(max)),
+        }
+    }
+
+    /// The place of the first cut at or after `border`, by a scan from the start of `bytes`.
+    fn first_cut(&self, bytes: &[u8], border: usize) -> usize {
+        border + CutSegment::scan(&self.cutting, bytes, border).leaves_from(0).next_start
+    }
+
+    /// Cuts what belongs to no file at multiples of the block size.
+    fn cut_rest<'b>(&self, offset: u64, mut bytes: &'b [u8], leaves: &mut Vec<&'b [u8]>) {
+        let block_bytes = u64::from(self.block_bytes);
+        let mut first = in_memory(block_bytes - offset % block_bytes);
+        while !bytes.is_empty() {
+            let (leaf, after) = bytes.split_at(first.min(bytes.len()));
+            leaves.push(leaf);
+            (bytes, first) = (after, in_memory(block_bytes));
+        }
+    }
+
+    fn put(&self, leaves: &[&[u8]]) -> Result<ArchivedSpan, ArchiveImageError> {
+        let mut stored = Vec::with_capacity(leaves.len());
+        let mut rest = leaves;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let count = rest.iter().take_while(|leaf| {
+                bytes += leaf.len();
+                bytes <= PUT_BYTES
+            });
+            let (now, after) = rest.split_at(count.count().max(1));
+            stored.extend(put_cut_leaves(self.blocks, BlockKind::Data, now)?);
+            rest = after;
+        }
+        let bytes = leaves.iter().map(|leaf| leaf.len() as u64).sum();
+        self.progress.add_bytes_read(bytes);
+        self.progress.add_bytes_done(bytes);
+        Ok(ArchivedSpan::Leaves(stored))
+    }
+}
+
+fn in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("pieces are small")
+}

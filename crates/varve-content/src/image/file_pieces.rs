@@ -1,0 +1,146 @@
+//! The pieces of an image that is cut where its files begin.
+
+use std::io;
+use std::ops::Range;
+
+use varve_image::FilePlaces;
+
+use super::served_image::RunContent;
+use super::source::ImageSource;
+
+/// Bytes of one piece of a large file.
+pub(super) const SEGMENT_BYTES: u64 = 8 << 20;
+/// Bytes of one piece of what belongs to no file.
+const REST_BYTES: u64 = 1 << 20;
+/// A shorter hole within a file is read as the zeros that it is, so that the file is cut as
+/// everywhere.
+const HOLE_BYTES_MIN: u64 = 1 << 20;
+
+/// A piece of an image. Together they are the whole image, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FilePiece {
+    /// A part of a contiguous run of a file, which is cut by its content.
+    Content(ContentPiece),
+    /// Bytes that belong to no file. They are cut at multiples of the block size.
+    Rest(Range<u64>),
+    /// Zeros that need not be read.
+    Zeros { bytes: u64 },
+}
+
+/// A part of a contiguous run of the content of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ContentPiece {
+    /// The run, up to the end of the content.
+    pub(super) run: Range<u64>,
+    /// The nominal part, which begins at the start of the run or a multiple of [`SEGMENT_BYTES`]
+    /// after it. Its first leaf begins at the first cut at or after that place, and its last one
+    /// ends where the next part begins.
+    pub(super) part: Range<u64>,
+    /// The bytes after the content up to the end of its block, if this is the last part.
+    pub(super) slack: u64,
+}
+
+impl ContentPiece {
+    pub(super) fn is_first(&self) -> bool {
+        self.part.start == self.run.start
+    }
+
+    pub(super) fn is_last(&self) -> bool {
+        self.part.end == self.run.end
+    }
+}
+
+/// Iterates over the pieces of an image.
+pub(super) struct FilePieces<'a> {
+    source: &'a ImageSource,
+    places: &'a FilePlaces,
+    size: u64,
+    block_bytes: u64,
+    offset: u64,
+    /// The run of a file that has begun, up to the end of its content, and the end of its last
+    /// block.
+    open: Option<(Range<u64>, u64)>,
+}
+
+impl<'a> FilePieces<'a> {
+    pub(super) fn new(source: &'a ImageSource, places: &'a FilePlaces, size: u64, block_bytes: u32) -> Self {
+        Self { source, places, size, block_bytes: block_bytes.into(), offset: 0, open: None }
+    }
+
+    /// The offset of the next piece.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next piece; `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<FilePiece>> {
+        if self.offset >= self.size {
+            return Ok(None);
+        }
+        if let Some((run, end)) = self.open.take() {
+            return Ok(Some(self.next_part(run, end)));
+        }
+        let (from, size) = (self.offset, self.size);
+        let left_out = self.source.left_out().next_after(from);
+        if let Some(range) = left_out.clone().filter(|range| range.start <= from) {
+            return Ok(Some(self.zeros(range.end.min(size))));
+        }
+        // A piece ends before anything that is left out.
+        let known_end = left_out.map_or(size, |range| range.start.min(size));
+        let file = self.places.next_after(from).filter(|run| run.start < known_end);
+        let run = self.source.run_at(from)?;
+        let limit = match file {
+            Some(file) if file.start > from => file.start,
+            Some(file) => file.end.min(known_end),
+            None => known_end,
+        };
+        let is_content = file.is_some_and(|file| file.start <= from && from < file.content_end);
+        if run.content == RunContent::Zeros
+            && (!is_content || run.end - from >= HOLE_BYTES_MIN || run.end >= limit)
+        {
+            return Ok(Some(self.zeros(run.end.min(limit))));
+        }
+        if let Some(file) = file.filter(|_| is_content) {
+            let content_end = file.content_end.min(known_end);
+            let end = self.content_until(from, content_end)?;
+            let block_end = if end == content_end { limit } else { end };
+            return Ok(Some(self.next_part(from..end, block_end)));
+        }
+        // Small holes in what belongs to no file are not worth a row of the tree each.
+        let grid = (from / REST_BYTES + 1) * REST_BYTES;
+        let end = run.end.next_multiple_of(self.block_bytes).min(grid).min(limit);
+        self.offset = end;
+        Ok(Some(FilePiece::Rest(from..end)))
+    }
+
+    /// The end of the content from an offset up to a large hole.
+    fn content_until(&self, from: u64, content_end: u64) -> io::Result<u64> {
+        let mut place = from;
+        while place < content_end {
+            let run = self.source.run_at(place)?;
+            if run.content == RunContent::Zeros && run.end - place >= HOLE_BYTES_MIN && place > from {
+                return Ok(place);
+            }
+            place = run.end;
+        }
+        Ok(content_end)
+    }
+
+    fn next_part(&mut self, run: Range<u64>, end: u64) -> FilePiece {
+        let start = self.offset;
+        let part = start..run.end.min(start + SEGMENT_BYTES);
+        let is_last = part.end == run.end;
+        let slack = if is_last { end - run.end } else { 0 };
+        self.offset = part.end + slack;
+        if !is_last {
+            self.open = Some((run.clone(), end));
+        }
+        FilePiece::Content(ContentPiece { run, part, slack })
+    }
+
+    fn zeros(&mut self, end: u64) -> FilePiece {
+        let bytes = end - self.offset;
+        self.offset = end;
+        FilePiece::Zeros { bytes }
+    }
+}

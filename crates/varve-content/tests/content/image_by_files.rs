@@ -1,0 +1,162 @@
+//! Images that are cut where their files begin.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use varve_block::{BlockKind, MemoryBlockStore, Score};
+use varve_content::Progress;
+use varve_content::image::{ArchivedImage, ImagePart, ImageSource, archive_image_by_files, write_image};
+use varve_image::{FilePlaces, FileRun, Ranges};
+use varve_tree::{ContentWriter, Cutting, Entry, TreeReader};
+use varve_world::{InlineWorkers, RealWorkers, Workers};
+
+const BLOCK_BYTES: u32 = 512;
+const MIB: usize = 1 << 20;
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[7]
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn disk_of(bytes: &[u8]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    File::create(&path).unwrap().write_all(bytes).unwrap();
+    (folder, path)
+}
+
+fn archive(
+    store: &MemoryBlockStore,
+    workers: &dyn Workers,
+    (path, left_out): (&Path, &Ranges),
+    places: &FilePlaces,
+    cutting: Cutting,
+) -> ArchivedImage {
+    let source = ImageSource::open(path).unwrap().leaving_out(left_out.clone());
+    archive_image_by_files(store, workers, &source, places, (cutting, BLOCK_BYTES), &Progress::new()).unwrap()
+}
+
+fn contents(store: &MemoryBlockStore, image: &ArchivedImage) -> Vec<u8> {
+    let mut contents = Vec::new();
+    write_image(store, &InlineWorkers, &ImagePart::whole(&image.entry), &mut contents, &Progress::new())
+        .unwrap();
+    contents
+}
+
+fn leaves(store: &MemoryBlockStore, entry: &Entry) -> BTreeSet<Score> {
+    TreeReader::new(store, entry).extents(0..entry.size()).filter_map(|extent| extent.unwrap().leaf).collect()
+}
+
+/// The leaves of a file in a folder.
+fn leaves_in_folder(store: &MemoryBlockStore, content: &[u8], cutting: Cutting) -> BTreeSet<Score> {
+    let mut writer = ContentWriter::new(store, BlockKind::Data, cutting);
+    writer.write(content).unwrap();
+    leaves(store, &writer.finish().unwrap())
+}
+
+fn run(start: usize, content: usize, slack: usize) -> FileRun {
+    let [start, content_end, end] = [start, start + content, start + content + slack].map(|at| at as u64);
+    FileRun { start, content_end, end }
+}
+
+/// A part of a disk: noise, zeros, or one byte.
+fn part() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        (any::<u64>(), 1..5000_usize).prop_map(|(seed, length)| noise(seed, length)),
+        (1..9000_usize).prop_map(|length| vec![0; length]),
+        (any::<u8>(), 1..4000_usize).prop_map(|(byte, length)| vec![byte; length]),
+    ]
+}
+
+proptest! {
+    /// The places may be those of another disk, or invented: every byte comes back.
+    #[test]
+    fn whatever_the_places_say_the_image_is_what_was_read(
+        parts in prop::collection::vec(part(), 0..8),
+        runs in prop::collection::vec((0..30_000_usize, 0..6000_usize, 0..4096_usize), 0..12),
+        left_out in prop::collection::vec((0..30_000_u64, 0..5000_u64), 0..4),
+        has_many_workers: bool,
+    ) {
+        let mut bytes = parts.concat();
+        let (_folder, path) = disk_of(&bytes);
+        let runs = runs.into_iter().map(|(start, content, slack)| run(start, content, slack)).collect();
+        let places = FilePlaces::new(runs, bytes.len() as u64);
+        let left_out: Ranges = left_out.into_iter().map(|(start, length)| start..start + length).collect();
+        let store = MemoryBlockStore::new();
+        let cutting = Cutting::new(64, 256, 1024).unwrap();
+        let real = RealWorkers::new(3);
+        let workers: &dyn Workers = if has_many_workers { &real } else { &InlineWorkers };
+        let image = archive(&store, workers, (&path, &left_out), &places, cutting);
+        let size = bytes.len() as u64;
+        for at in left_out.iter().flatten().filter(|at| *at < size) {
+            bytes[usize::try_from(at).unwrap()] = 0;
+        }
+        prop_assert_eq!(image.entry.size(), size);
+        prop_assert!(contents(&store, &image) == bytes);
+    }
+}
+
+/// A large file is cut in pieces by several workers. Its blocks are those of one scan from its
+/// beginning to its end, wherever it lies, even if the scans never agree.
+#[test]
+fn a_file_has_the_same_blocks_on_every_disk_and_in_a_folder() {
+    let pattern: Vec<u8> = b"0123456789abcdef!".iter().copied().cycle().take(9 * MIB + 77).collect();
+    for content in
+        [noise(3, 21 * MIB + 4321), noise(4, 8 * MIB), noise(5, 8 * MIB + 1), noise(6, 100), pattern]
+    {
+        let store = MemoryBlockStore::new();
+        let expected = leaves_in_folder(&store, &content, Cutting::FILE);
+        let slack = content.len().next_multiple_of(4096) - content.len();
+        for (seed, start) in [(1, 0), (2, 4096), (3, 3 * MIB + 12_288)] {
+            let disk =
+                [noise(seed, start), content.clone(), vec![0; slack], noise(seed + 9, 70_000)].concat();
+            let (_folder, path) = disk_of(&disk);
+            let places = FilePlaces::new(vec![run(start, content.len(), slack)], disk.len() as u64);
+            let image =
+                archive(&store, &RealWorkers::new(3), (&path, &Ranges::default()), &places, Cutting::FILE);
+            assert!(contents(&store, &image) == disk);
+            let found = leaves(&store, &image.entry);
+            let missing = expected.difference(&found).count();
+            // Where the scans of a pattern never agree, a border costs a leaf or two.
+            let is_noise = content.len() != 9 * MIB + 77;
+            assert!(if is_noise { missing == 0 } else { missing <= 2 }, "{missing} of {}", expected.len());
+        }
+    }
+}
+
+/// A small hole within a file is zeros like others; a large one is not read, however large.
+#[test]
+fn holes_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let file = File::create(&path).unwrap();
+    let size = 1_usize << 36;
+    file.set_len(size as u64).unwrap();
+    file.write_all_at(&noise(1, 300_000), 0).unwrap();
+    file.write_all_at(&noise(2, 300_000), 400_000).unwrap();
+    file.write_all_at(&noise(3, 300_000), 1 << 30).unwrap();
+    let places = FilePlaces::new(vec![run(0, 2 << 30, 0)], size as u64);
+    let store = MemoryBlockStore::new();
+    let none = Ranges::default();
+    let image = archive(&store, &RealWorkers::new(3), (&path, &none), &places, Cutting::FILE);
+    assert_eq!(image.entry.size(), size as u64);
+    let reader = TreeReader::new(&store, &image.entry);
+    let stored: u64 = reader
+        .extents(0..size as u64)
+        .map(Result::unwrap)
+        .filter(|it| it.leaf.is_some())
+        .map(|it| it.length)
+        .sum();
+    assert!((900_000..3 << 20).contains(&stored), "{stored}");
+}
