@@ -181,6 +181,7 @@ pub fn session_at(store: &str, key: KeyOptions, frontend: Arc<dyn UserInterface>
         cache: None,
         cache_bytes: CACHE_BYTES,
         roots: None,
+        requests_per_second: None,
     };
     CommandSession::new(settings, frontend)
 }

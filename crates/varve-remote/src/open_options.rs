@@ -62,6 +62,8 @@ pub struct OpenOptions {
     pub up: Option<Arc<Pace>>,
     /// The pace of downloads.
     pub down: Option<Arc<Pace>>,
+    /// The pace of requests to servers of HTTP: buckets, WebDAV and the web. It counts each attempt.
+    pub requests: Option<Arc<Pace>>,
 }
 
 impl OpenOptions {

@@ -39,6 +39,7 @@ impl Recorded {
             cache: Some(store.with_extension("cache")),
             cache_bytes: 1 << 20,
             roots: None,
+            requests_per_second: None,
         };
         CommandSession::new(settings, Arc::clone(self) as _)
     }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use anyhow::{Error, Result};
 use varve_block::to_hex;
+use varve_remote::Pace;
 use varve_replica::{OpenReplicaError, RangeCache, Replica, ReplicaStorage, name_for_notes};
 use varve_store::{ConfigError, Store};
 use varve_world::{RealStorage, Storage, World};
 
 use crate::hinted::hinted;
 use crate::notice::Notice;
-use crate::target::{self, NamedBy};
+use crate::target::{self, NamedBy, TargetPaces};
 use crate::user_folders;
 use crate::user_interface::UserInterface;
 
@@ -47,6 +48,7 @@ pub(crate) struct Replicas {
     reads: ReplicaReads,
     cache: Option<PathBuf>,
     cache_bytes: u64,
+    requests: Option<Arc<Pace>>,
     frontend: Arc<dyn UserInterface>,
 }
 
@@ -56,9 +58,10 @@ impl Replicas {
         reads: ReplicaReads,
         cache: Option<PathBuf>,
         cache_bytes: u64,
+        requests: Option<Arc<Pace>>,
         frontend: Arc<dyn UserInterface>,
     ) -> Self {
-        Self { reads, cache: cache.or_else(user_folders::cache), cache_bytes, frontend }
+        Self { reads, cache: cache.or_else(user_folders::cache), cache_bytes, requests, frontend }
     }
 
     /// Returns the folder for the cached data of replicas and the notes on them.
@@ -68,7 +71,8 @@ impl Replicas {
 
     /// Opens a target as the world of a read-only store.
     pub(crate) fn open(&self, text: &str, named_by: NamedBy) -> Result<ReplicaHome> {
-        let there = target::open(text, named_by, None, self.frontend.as_ref())?;
+        let paces = TargetPaces { up: None, requests: self.requests.clone() };
+        let there = target::open(text, named_by, paces, self.frontend.as_ref())?;
         let not_opened = |error| cannot_open(error, text);
         let replica = Arc::new(Replica::open(there).map_err(not_opened)?);
         if self.reads == ReplicaReads::Cached {

@@ -1,5 +1,6 @@
 //! Opens stores for a command.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::replica_home::{self, History, ReplicaHome, ReplicaReads, Replicas};
 use crate::roots_file::RootsFile;
 use crate::secret::{KeyOptions, PromptCount, SecretFinder};
 use crate::store_location::{self, StoreLocation, home_at};
-use crate::target::{self, NamedBy, ReaderPatience};
+use crate::target::{self, NamedBy, ReaderPatience, TargetPaces};
 use crate::user_interface::UserInterface;
 use crate::waiting;
 
@@ -40,6 +41,8 @@ pub struct SessionSettings {
     pub cache_bytes: u64,
     /// The file with the catalog roots of a Venti server, instead of the user's.
     pub roots: Option<PathBuf>,
+    /// The most requests over HTTP in a second, of all targets together.
+    pub requests_per_second: Option<NonZeroU32>,
 }
 
 /// A replica in which a store was opened in place.
@@ -59,6 +62,7 @@ pub struct CommandSession {
     replicas: Replicas,
     wait: Duration,
     roots: Option<PathBuf>,
+    requests: Option<Arc<Pace>>,
     frontend: Arc<dyn UserInterface>,
 }
 
@@ -66,10 +70,21 @@ impl CommandSession {
     /// Creates the session of a command. Nothing is opened yet.
     #[must_use]
     pub fn new(settings: SessionSettings, frontend: Arc<dyn UserInterface>) -> Self {
-        let SessionSettings { store, key, wait, replica_reads, cache, cache_bytes, roots } = settings;
+        let SessionSettings {
+            store,
+            key,
+            wait,
+            replica_reads,
+            cache,
+            cache_bytes,
+            roots,
+            requests_per_second,
+        } = settings;
+        let requests = requests_per_second.map(|rate| Arc::new(Pace::new(rate.get().into())));
         let keys = SecretFinder::new(key, Arc::clone(&frontend));
-        let replicas = Replicas::new(replica_reads, cache, cache_bytes, Arc::clone(&frontend));
-        Self { store, keys, replicas, wait, roots, frontend }
+        let replicas =
+            Replicas::new(replica_reads, cache, cache_bytes, requests.clone(), Arc::clone(&frontend));
+        Self { store, keys, replicas, wait, roots, requests, frontend }
     }
 
     /// Returns the same session without any waiting for other writers.
@@ -371,7 +386,12 @@ impl CommandSession {
     /// # Errors
     /// When the text names no target, or the target cannot be reached.
     pub fn target(&self, text: &str, named_by: NamedBy, up: Option<Arc<Pace>>) -> Result<Arc<dyn Target>> {
-        target::open(text, named_by, up, self.frontend.as_ref())
+        target::open(
+            text,
+            named_by,
+            TargetPaces { up, requests: self.requests.clone() },
+            self.frontend.as_ref(),
+        )
     }
 
     /// Opens a target for the reader of a publication, who soon turns to another place. Without
@@ -386,7 +406,14 @@ impl CommandSession {
         reader: ReaderPatience,
         may_be_own: bool,
     ) -> Result<Arc<dyn Target>> {
-        target::open_for_reader(text, named_by, reader, may_be_own, self.frontend.as_ref())
+        target::open_for_reader(
+            text,
+            named_by,
+            reader,
+            may_be_own,
+            self.requests.clone(),
+            self.frontend.as_ref(),
+        )
     }
 
     /// Opens a target as the world of a read-only store.

@@ -103,15 +103,24 @@ fn url_meant(text: &str) -> Option<String> {
     }
 }
 
-/// Opens the target that `text` names, a folder or a URL. `up` is the pace of uploads.
+/// The paces of the calls of a target; `None` for no limit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TargetPaces {
+    /// Uploaded bytes.
+    pub(crate) up: Option<Arc<Pace>>,
+    /// Requests over HTTP.
+    pub(crate) requests: Option<Arc<Pace>>,
+}
+
+/// Opens the target that `text` names, a folder or a URL.
 pub(crate) fn open(
     text: &str,
     named_by: NamedBy,
-    up: Option<Arc<Pace>>,
+    TargetPaces { up, requests }: TargetPaces,
     frontend: &dyn UserInterface,
 ) -> Result<Arc<dyn Target>> {
     let stop = frontend.stop_signal();
-    open_with(text, named_by, OpenOptions { up, stop, ..OpenOptions::from_environment() }, frontend)
+    open_with(text, named_by, OpenOptions { up, requests, stop, ..OpenOptions::from_environment() }, frontend)
 }
 
 /// Opens a target for a reader that soon turns to another place.
@@ -120,11 +129,13 @@ pub(crate) fn open_for_reader(
     named_by: NamedBy,
     reader: ReaderPatience,
     may_be_own: bool,
+    requests: Option<Arc<Pace>>,
     frontend: &dyn UserInterface,
 ) -> Result<Arc<dyn Target>> {
     let silence_max = reader.patience.map_or(MIRROR_SILENCE_MAX, |time| time.min(MIRROR_SILENCE_MAX));
     let patience = RetryPolicy { try_count_max: reader.try_count, silence_max, ..RetryPolicy::default() };
-    let options = OpenOptions { patience, public_only: !may_be_own, ..OpenOptions::from_environment() };
+    let options =
+        OpenOptions { patience, public_only: !may_be_own, requests, ..OpenOptions::from_environment() };
     open_with(text, named_by, options, frontend)
 }
 

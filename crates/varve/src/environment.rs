@@ -2,7 +2,7 @@
 //! list with the sources and with `docs/guide/environment.md`.
 
 /// Each variable with its meaning.
-pub const VARIABLES: [(&str, &str); 35] = [
+pub const VARIABLES: [(&str, &str); 36] = [
     ("VARVE_STORE", "the store, if --store does not name it"),
     ("VARVE_KEY_FILE", "a file whose contents open the store, as with --key-file"),
     ("VARVE_KEY_FILE_COMMAND", "a program that prints these contents, as with --key-file-command"),
@@ -17,6 +17,10 @@ pub const VARIABLES: [(&str, &str); 35] = [
     ("BORG_PASSPHRASE", "with BORG_PASSCOMMAND and borg's other variables: read by borg, for `import borg`"),
     ("VARVE_CACHE", "a folder for data that was read from replicas, as with --cache"),
     ("VARVE_ROOTS", "a file for the roots of the catalog at a Venti server, as with --roots"),
+    (
+        "VARVE_REQUESTS_PER_SECOND",
+        "the most requests a second to servers of HTTP, as with --requests-per-second",
+    ),
     ("VARVE_HOST", "the name of this machine in snapshots [default: its host name]"),
     ("VARVE_JOB_OF", "set by run for the commands that it starts: they end if it is killed"),
     ("VARVE_COMPLETE", "set by the scripts of `completions`: the shell whose line is to be completed"),

@@ -45,6 +45,7 @@ impl Invocation {
             cache: arguments.cache.clone(),
             cache_bytes: arguments.cache_size,
             roots: arguments.roots.clone(),
+            requests_per_second: arguments.requests_per_second,
         };
         let session =
             CommandSession::new(settings, Arc::new(Terminal { quiet: arguments.quiet, asks: true }));

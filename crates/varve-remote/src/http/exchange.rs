@@ -70,6 +70,7 @@ pub(crate) struct Http {
     patience: RetryPolicy,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
+    requests: Option<Arc<Pace>>,
     spare: Arc<SpareBuffers>,
     /// `None` if the library must send all requests.
     plain: Option<Arc<PlainConnections>>,
@@ -131,7 +132,7 @@ impl Http {
             false => client.http1_only().retry(reqwest::retry::never()),
         };
         let client = client.build().map_err(|error| chain(&error))?;
-        let (up, down) = (options.up.clone(), options.down.clone());
+        let (up, down, requests) = (options.up.clone(), options.down.clone(), options.requests.clone());
         let plain =
             if is_encrypted { None } else { PlainConnections::new(patience.silence_max, public_only) };
         let (spare, ignores_ranges, sends_whole, multiplexes) = Default::default();
@@ -142,6 +143,7 @@ impl Http {
             patience,
             up,
             down,
+            requests,
             spare,
             plain,
             ignores_ranges,
@@ -205,6 +207,7 @@ impl Http {
         bytes_max: usize,
         rate: LeastRate,
     ) -> Result<HttpAnswer, AttemptError> {
+        self.turn().await;
         let response = execute(&self.client, request, &self.patience).await?;
         note_version(&response, &self.multiplexes);
         let (status, headers) = (response.status(), response.headers().clone());
@@ -213,6 +216,13 @@ impl Http {
         // The body of an error answer may be missing; the status is enough.
         let body = if status.is_success() { body? } else { body.unwrap_or_default() };
         Ok(HttpAnswer { status, headers, body })
+    }
+
+    /// Waits until the next request may be sent.
+    async fn turn(&self) {
+        if let Some(pace) = &self.requests {
+            tokio::time::sleep(pace.take(1)).await;
+        }
     }
 
     /// Returns true once the server has sent a whole object instead of a range.
@@ -230,6 +240,7 @@ impl Http {
         let (client, spare) = (self.client.clone(), Arc::clone(&self.spare));
         let limits = TransferLimits { patience: self.patience, down: self.down.clone() };
         let (ignores_ranges, multiplexes) = (Arc::clone(&self.ignores_ranges), Arc::clone(&self.multiplexes));
+        self.turn().await;
         self.beside(async move {
             let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
             let mut arriving = IncomingAnswer::begin(&client, request, range, limits).await?;
@@ -260,6 +271,7 @@ impl Http {
         let multiplexes = Arc::clone(&self.multiplexes);
         let mut pieces = PieceCutter::new(Arc::clone(&self.spare), place);
         let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
+        self.turn().await;
         let coming = self.beside(async move {
             let mut coming = IncomingRange::begin(plain.as_ref(), &client, request, range, limits).await?;
             if let IncomingRange::Library(answer, _) = &coming {

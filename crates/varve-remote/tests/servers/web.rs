@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use varve_remote::{OpenOptions, PutMode, RetryPolicy, Target, TargetError, open};
+use varve_remote::{OpenOptions, Pace, PutMode, RetryPolicy, Target, TargetError, open};
 use varve_world::FileName;
 
 use crate::hostile::{options, say, server};
@@ -179,6 +181,43 @@ fn a_pause_that_a_server_asks_for_is_named() {
     let TargetError::Failed { source, .. } = refused else { panic!("{refused}") };
     assert!(source.to_string().contains("the server asks to wait for 15 s"), "{source}");
     assert_eq!(target.get(&name("other"), 0..1).unwrap_err().asked_pause(), None);
+}
+
+/// Several threads share the pace, and each attempt counts.
+#[test]
+fn requests_keep_their_pace() {
+    let count = Arc::new(AtomicU64::new(0));
+    let asked_count = Arc::clone(&count);
+    let port = server(move |_, stream| {
+        // Each second request fails, and is sent again.
+        let is_odd = asked_count.fetch_add(1, Ordering::SeqCst) % 2 == 1;
+        let status = if is_odd { "200 OK" } else { "500 Internal Server Error" };
+        say(stream, status, "", b"1");
+    });
+    for url in ["http://127.0.0.1:PORT/in", "s3://bucket/in?endpoint=http://127.0.0.1:PORT"] {
+        count.store(0, Ordering::SeqCst);
+        let options = OpenOptions { requests: Some(Arc::new(Pace::new(40))), ..options() };
+        let target = open(&url.replace("PORT", &port.to_string()), &options).unwrap();
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..5 {
+                        // The answers may fall on the attempts of another thread.
+                        drop(target.get(&name("head"), 0..1));
+                        let take = &mut |_| ControlFlow::Continue(());
+                        drop(target.get_in_pieces(&name("head"), 0..1, 0, take));
+                    }
+                });
+            }
+        });
+        let (seconds, count) = (begun.elapsed().as_secs_f64(), count.load(Ordering::SeqCst));
+        let most = 40.0 * seconds + 11.0;
+        assert!(
+            count >= 30 && u32::try_from(count).is_ok_and(|count| f64::from(count) <= most),
+            "{count} in {seconds} s"
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The options that all commands share.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,6 +58,10 @@ pub struct GlobalArgs {
     /// ~/.local/state/varve/roots]
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_ROOTS", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub roots: Option<PathBuf>,
+
+    /// Send at most this number of requests a second to buckets, WebDAV and web servers
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_REQUESTS_PER_SECOND", value_name = "N")]
+    pub requests_per_second: Option<NonZeroU32>,
 
     /// Print results as JSON, for programs to read
     #[arg(long, global = true, help_heading = EVERYWHERE)]
