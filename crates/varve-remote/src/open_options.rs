@@ -62,7 +62,7 @@ pub struct OpenOptions {
     pub up: Option<Arc<Pace>>,
     /// The pace of downloads.
     pub down: Option<Arc<Pace>>,
-    /// The pace of requests to servers of HTTP: buckets, WebDAV and the web. It counts each attempt.
+    /// The pace of requests to buckets, WebDAV servers and web servers. Each attempt counts.
     pub requests: Option<Arc<Pace>>,
 }
 

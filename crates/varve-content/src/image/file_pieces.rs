@@ -106,7 +106,7 @@ impl<'a> FilePieces<'a> {
             let block_end = if end == content_end { limit } else { end };
             return Ok(Some(self.next_part(from..end, block_end)));
         }
-        // Small holes in what belongs to no file are not worth a row of the tree each.
+        // A hole within a block is read, so that the blocks stay at their places.
         let grid = (from / REST_BYTES + 1) * REST_BYTES;
         let end = run.end.next_multiple_of(self.block_bytes).min(grid).min(limit);
         self.offset = end;
