@@ -25,11 +25,25 @@ pub struct FileRun {
     pub content_end: u64,
     /// The end of the last block of the file, whose remainder is seldom anything but zeros.
     pub end: u64,
+    /// The start of the run with the bytes of the file just before these; equal to `before_end` if
+    /// there are none, or if that is not known.
+    pub before_start: u64,
+    /// The end of that run.
+    pub before_end: u64,
 }
 
 impl FileRun {
     fn whole(range: Range<u64>) -> Self {
-        Self { start: range.start, content_end: range.end, end: range.end }
+        let Range { start, end } = range;
+        Self { start, content_end: end, end, before_start: 0, before_end: 0 }
+    }
+
+    /// Returns the same run after the run before it in the file.
+    fn after(self, before: Option<&Self>) -> Self {
+        match before {
+            Some(before) => Self { before_start: before.start, before_end: before.content_end, ..self },
+            None => self,
+        }
     }
 }
 
@@ -71,7 +85,8 @@ impl FilePlaces {
         // Hard links and shared extents name one place several times.
         runs.retain(|run| {
             let is_sound = run.start < run.content_end && run.content_end <= run.end && run.end <= size;
-            let is_new = is_sound && run.start >= end;
+            let is_after = run.before_start <= run.before_end && run.before_end <= size;
+            let is_new = is_sound && is_after && run.start >= end;
             end = if is_new { run.end } else { end };
             is_new
         });
@@ -135,29 +150,29 @@ impl Walk<'_> {
         let bytes = |range: &Range<u64>| range.end.saturating_sub(range.start);
         let stored: u64 = places.iter().map(bytes).fold(0, u64::saturating_add);
         // A file with holes has less than its size.
-        let slack = stored.checked_sub(status.size).filter(|slack| *slack < SLACK_BYTES_MAX).unwrap_or(0);
-        for place in joined(&places) {
-            let is_last = places.last().is_some_and(|last| last.end == place.end);
-            let content_end = if is_last { place.end.saturating_sub(slack) } else { place.end };
-            let on_disk = self.volume.on_disk(place.clone());
-            if let [one] = on_disk.as_slice() {
-                let content = content_end.saturating_sub(place.start);
-                let content_end = one.start.saturating_add(content).min(one.end);
-                self.runs.push(FileRun { start: one.start, content_end, end: one.end });
-            } else {
-                self.runs.extend(on_disk.into_iter().map(FileRun::whole));
-            }
+        let slack = stored.checked_sub(status.size).filter(|slack| *slack < SLACK_BYTES_MAX);
+        let on_disk = |place: Range<u64>| self.volume.on_disk(place);
+        let runs = joined(places.into_iter().flat_map(on_disk)).into_iter().map(FileRun::whole);
+        let begun = self.runs.len();
+        for run in runs {
+            // After a hole, a file is cut anew.
+            let before = self.runs.get(begun..).and_then(<[_]>::last).filter(|_| slack.is_some());
+            let run = run.after(before);
+            self.runs.push(run);
+        }
+        if let Some(last) = self.runs.get_mut(begun..).and_then(<[_]>::last_mut) {
+            last.content_end = last.end.saturating_sub(slack.unwrap_or(0)).max(last.start);
         }
     }
 }
 
 /// Joins ranges that follow each other without a gap: an extent has a largest length.
-fn joined(places: &[Range<u64>]) -> Vec<Range<u64>> {
+fn joined(places: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut joined: Vec<Range<u64>> = Vec::new();
     for place in places {
         match joined.last_mut() {
             Some(last) if last.end == place.start => last.end = place.end,
-            _ => joined.push(place.clone()),
+            _ => joined.push(place),
         }
     }
     joined
@@ -169,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_place_that_is_named_twice_is_kept_once() {
-        let run = |start, end| FileRun { start, content_end: end, end };
+        let run = |start, end| FileRun::whole(start..end);
         let places = FilePlaces::new(
             vec![run(8, 12), run(0, 4), run(8, 12), run(2, 6), run(12, 20), run(90, 101)],
             100,
@@ -182,7 +197,6 @@ mod tests {
 
     #[test]
     fn extents_that_follow_each_other_are_one_run() {
-        assert_eq!(joined(&[0..4, 4..8, 16..20, 8..12]), [0..8, 16..20, 8..12]);
-        assert_eq!(joined(&[]), []);
+        assert_eq!(joined([0..4, 4..8, 16..20, 8..12].into_iter()), [0..8, 16..20, 8..12]);
     }
 }

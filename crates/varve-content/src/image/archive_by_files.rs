@@ -11,6 +11,7 @@
 //! ```
 
 use std::io;
+use std::ops::Range;
 
 use varve_block::{BlockKind, BlockStore};
 use varve_image::FilePlaces;
@@ -18,7 +19,7 @@ use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, put_cut_leaves};
 use varve_world::{Workers, work_in_order};
 
 use super::archive::{ArchiveImageError, ArchivedImage};
-use super::file_pieces::{ContentPiece, FilePiece, FilePieces};
+use super::file_pieces::{ContentPiece, FilePiece, FilePieces, RESYNC_BYTES};
 use super::served_image::{ReadRequest, ReadRequestError};
 use super::source::ImageSource;
 use crate::progress::Progress;
@@ -30,8 +31,6 @@ const BATCH_PIECES_MAX: usize = 1024;
 const PUT_BYTES: usize = 2 << 20;
 /// Upper bound on the stored batches that wait for the tree before a worker waits.
 const WAITING_MAX: usize = 512;
-/// A scan that begins this far before a border finds the cuts of a scan that began earlier.
-const RESYNC_BYTES: u64 = 1 << 20;
 
 /// The places at which an image is cut into leaves.
 #[derive(Debug, Clone, Copy)]
@@ -113,7 +112,7 @@ impl FileCutJob<'_> {
             let offset = all.offset();
             let piece = all.next().map_err(|error| ArchiveImageError::of_read(self.source, offset, error))?;
             let Some(piece) = piece else { break };
-            bytes += if matches!(piece, FilePiece::Zeros { .. }) { 0 } else { all.offset() - offset };
+            bytes += self.needed(&piece).iter().map(|span| span.end - span.start).sum::<u64>();
             pieces.push(piece);
         }
         Ok((!pieces.is_empty()).then_some(pieces))
@@ -125,16 +124,16 @@ impl FileCutJob<'_> {
         buffer: &mut Vec<u8>,
     ) -> Result<Vec<ArchivedSpan>, ArchiveImageError> {
         let spans: Vec<_> = pieces.iter().map(|piece| self.needed(piece)).collect();
-        let total: u64 = spans.iter().map(|span| span.end - span.start).sum();
-        buffer.resize(in_memory(total), 0);
-        self.read(&spans, buffer)?;
+        let bytes_of = |[before, own]: &[Range<u64>; 2]| before.end - before.start + own.end - own.start;
+        buffer.resize(in_memory(spans.iter().map(bytes_of).sum()), 0);
+        self.read(spans.as_flattened(), buffer)?;
         let (mut leaves, mut parts) = (Vec::new(), Vec::new());
         let mut rest = buffer.as_slice();
-        for (piece, span) in pieces.iter().zip(spans) {
-            let (bytes, after) = rest.split_at(in_memory(span.end - span.start));
+        for (piece, span) in pieces.iter().zip(&spans) {
+            let (bytes, after) = rest.split_at(in_memory(bytes_of(span)));
             rest = after;
             match piece {
-                FilePiece::Content(content) => self.cut(content, span.start, bytes, &mut leaves),
+                FilePiece::Content(content) => self.cut(content, span[1].start, bytes, &mut leaves),
                 FilePiece::Rest(range) => self.cut_rest(range.start, bytes, &mut leaves),
                 FilePiece::Zeros { bytes } => {
                     parts.push(self.put(&std::mem::take(&mut leaves))?);
@@ -147,23 +146,25 @@ impl FileCutJob<'_> {
         Ok(parts)
     }
 
-    /// The bytes that are read for a piece.
-    fn needed(&self, piece: &FilePiece) -> std::ops::Range<u64> {
+    /// The bytes that are read for a piece: those before its run in the file, and its own with
+    /// those around them.
+    fn needed(&self, piece: &FilePiece) -> [Range<u64>; 2] {
         match piece {
-            FilePiece::Rest(range) => range.clone(),
-            FilePiece::Zeros { .. } => 0..0,
-            FilePiece::Content(ContentPiece { run, part, slack }) => {
+            FilePiece::Rest(range) => [0..0, range.clone()],
+            FilePiece::Zeros { .. } => [0..0, 0..0],
+            FilePiece::Content(ContentPiece { run, part, slack, before }) => {
                 let start = if part.start == run.start { part.start } else { part.start - RESYNC_BYTES };
                 let after = part.end + u64::from(self.cutting.max());
-                start..if part.end == run.end { run.end + slack } else { after.min(run.end) }
+                let end = if part.end == run.end { run.end + slack } else { after.min(run.end) };
+                [before.clone(), start..end]
             }
         }
     }
 
     /// Reads these ranges one after the other into `buffer`. Ranges that follow each other are read
     /// at once.
-    fn read(&self, spans: &[std::ops::Range<u64>], buffer: &mut [u8]) -> Result<(), ArchiveImageError> {
-        let mut joined: Vec<std::ops::Range<u64>> = Vec::new();
+    fn read(&self, spans: &[Range<u64>], buffer: &mut [u8]) -> Result<(), ArchiveImageError> {
+        let mut joined: Vec<Range<u64>> = Vec::new();
         for span in spans.iter().filter(|span| !span.is_empty()) {
             match joined.last_mut() {
                 Some(last) if last.end == span.start => last.end = span.end,
@@ -186,19 +187,24 @@ impl FileCutJob<'_> {
         })
     }
 
-    /// Cuts a part of a file, whose bytes begin at `offset`.
+    /// Cuts a part of a file. Its bytes are those before the run, and then those from `offset` on.
     fn cut<'b>(&self, piece: &ContentPiece, offset: u64, bytes: &'b [u8], leaves: &mut Vec<&'b [u8]>) {
-        let at = |place: u64| in_memory(place - offset);
+        let before = in_memory(piece.before.end - piece.before.start);
+        let at = |place: u64| before + in_memory(place - offset);
         let content = &bytes[..bytes.len() - in_memory(piece.slack)];
-        let start = if piece.is_first() { 0 } else { self.first_cut(content, at(piece.part.start)) };
         let end = match piece.is_last() {
             true => content.len(),
             false => {
                 let border = at(piece.part.end);
-                let before = border - in_memory(RESYNC_BYTES);
-                before + self.first_cut(&content[before..], border - before)
+                let scanned = border - in_memory(RESYNC_BYTES);
+                scanned + self.first_cut(&content[scanned..], border - scanned)
             }
         };
+        let start = self.first_cut(content, at(piece.part.start)).min(end);
+        if piece.is_first() && start > before {
+            // The leaf that begins in the run before this one is in two parts.
+            leaves.push(&content[before..start]);
+        }
         let own = &content[start..end];
         leaves.extend(CutSegment::scan(&self.cutting, own, own.len()).leaves_from(0).leaves);
         if piece.slack == 0 {

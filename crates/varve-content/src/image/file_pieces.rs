@@ -10,6 +10,8 @@ use super::source::ImageSource;
 
 /// Bytes of one piece of a large file.
 pub(super) const SEGMENT_BYTES: u64 = 8 << 20;
+/// A scan that begins this far before a border finds the cuts of a scan that began earlier.
+pub(super) const RESYNC_BYTES: u64 = 1 << 20;
 /// Bytes of one piece of what belongs to no file.
 const REST_BYTES: u64 = 1 << 20;
 /// A shorter hole within a file is read as the zeros that it is, so that the file is cut as
@@ -38,6 +40,9 @@ pub(super) struct ContentPiece {
     pub(super) part: Range<u64>,
     /// The bytes after the content up to the end of its block, if this is the last part.
     pub(super) slack: u64,
+    /// The place of the bytes of the file before the run, as far as they are read to find where its
+    /// first whole leaf begins; empty if this is not the first part.
+    pub(super) before: Range<u64>,
 }
 
 impl ContentPiece {
@@ -78,7 +83,7 @@ impl<'a> FilePieces<'a> {
             return Ok(None);
         }
         if let Some((run, end)) = self.open.take() {
-            return Ok(Some(self.next_part(run, end)));
+            return Ok(Some(self.next_part(run, end, 0..0)));
         }
         let (from, size) = (self.offset, self.size);
         let left_out = self.source.left_out().next_after(from);
@@ -104,7 +109,9 @@ impl<'a> FilePieces<'a> {
             let content_end = file.content_end.min(known_end);
             let end = self.content_until(from, content_end)?;
             let block_end = if end == content_end { limit } else { end };
-            return Ok(Some(self.next_part(from..end, block_end)));
+            let before = if from == file.start { file.before_start..file.before_end } else { 0..0 };
+            let before = before.start.max(before.end.saturating_sub(RESYNC_BYTES))..before.end;
+            return Ok(Some(self.next_part(from..end, block_end, before)));
         }
         // A hole within a block is read, so that the blocks stay at their places.
         let grid = (from / REST_BYTES + 1) * REST_BYTES;
@@ -126,7 +133,7 @@ impl<'a> FilePieces<'a> {
         Ok(content_end)
     }
 
-    fn next_part(&mut self, run: Range<u64>, end: u64) -> FilePiece {
+    fn next_part(&mut self, run: Range<u64>, end: u64, before: Range<u64>) -> FilePiece {
         let start = self.offset;
         let part = start..run.end.min(start + SEGMENT_BYTES);
         let is_last = part.end == run.end;
@@ -135,7 +142,7 @@ impl<'a> FilePieces<'a> {
         if !is_last {
             self.open = Some((run.clone(), end));
         }
-        FilePiece::Content(ContentPiece { run, part, slack })
+        FilePiece::Content(ContentPiece { run, part, slack, before })
     }
 
     fn zeros(&mut self, end: u64) -> FilePiece {

@@ -67,7 +67,7 @@ fn leaves_in_folder(store: &MemoryBlockStore, content: &[u8], cutting: Cutting) 
 
 fn run(start: usize, content: usize, slack: usize) -> FileRun {
     let [start, content_end, end] = [start, start + content, start + content + slack].map(|at| at as u64);
-    FileRun { start, content_end, end }
+    FileRun { start, content_end, end, before_start: 0, before_end: 0 }
 }
 
 /// A part of a disk: noise, zeros, or one byte.
@@ -85,12 +85,18 @@ proptest! {
     fn whatever_the_places_say_the_image_is_what_was_read(
         parts in prop::collection::vec(part(), 0..8),
         runs in prop::collection::vec((0..30_000_usize, 0..6000_usize, 0..4096_usize), 0..12),
+        before in (0..20_000_u64, 0..9000_u64),
         left_out in prop::collection::vec((0..30_000_u64, 0..5000_u64), 0..4),
         has_many_workers: bool,
     ) {
         let mut bytes = parts.concat();
         let (_folder, path) = disk_of(&bytes);
-        let runs = runs.into_iter().map(|(start, content, slack)| run(start, content, slack)).collect();
+        let (before_start, before_end) = (before.0, before.0 + before.1);
+        let runs = runs.into_iter().enumerate().map(|(number, (start, content, slack))| match number % 2 {
+            0 => run(start, content, slack),
+            _ => FileRun { before_start, before_end, ..run(start, content, slack) },
+        });
+        let runs = runs.collect();
         let places = FilePlaces::new(runs, bytes.len() as u64);
         let left_out: Ranges = left_out.into_iter().map(|(start, length)| start..start + length).collect();
         let store = MemoryBlockStore::new();
@@ -133,6 +139,39 @@ fn a_file_has_the_same_blocks_on_every_disk_and_in_a_folder() {
             assert!(if is_noise { missing == 0 } else { missing <= 2 }, "{missing} of {}", expected.len());
         }
     }
+}
+
+/// A file in pieces loses the leaves at its gaps, and no others.
+#[test]
+fn a_file_in_pieces_has_the_leaves_of_the_whole() {
+    let content = noise(8, 13 * MIB + 777);
+    // As ext2 lays it out: with blocks of its own between, and the last piece before the others.
+    let cuts = [0, 12 * 4096, 4 * MIB + 12 * 4096, 9 * MIB, content.len()];
+    let mut disk = noise(1, 100 * 4096);
+    let mut runs: Vec<FileRun> = Vec::new();
+    let mut places = [(0, 0); 4];
+    for number in [3, 0, 1, 2] {
+        let piece = &content[cuts[number]..cuts[number + 1]];
+        places[number] = (disk.len(), piece.len());
+        disk.extend_from_slice(piece);
+        disk.resize(disk.len().next_multiple_of(4096), 0);
+        disk.extend_from_slice(&noise(number as u64, 4096));
+    }
+    for (number, (start, length)) in places.into_iter().enumerate() {
+        let slack = length.next_multiple_of(4096) - length;
+        let before = number.checked_sub(1).map_or((0, 0), |before| places[before]);
+        let (before_start, before_end) = (before.0 as u64, (before.0 + before.1) as u64);
+        runs.push(FileRun { before_start, before_end, ..run(start, length, slack) });
+    }
+    let (_folder, path) = disk_of(&disk);
+    let store = MemoryBlockStore::new();
+    let places = FilePlaces::new(runs, disk.len() as u64);
+    let none = Ranges::default();
+    let image = archive(&store, &RealWorkers::new(3), (&path, &none), &places, Cutting::FILE);
+    assert!(contents(&store, &image) == disk);
+    let expected = leaves_in_folder(&store, &content, Cutting::FILE);
+    let missing = expected.difference(&leaves(&store, &image.entry)).count();
+    assert_eq!(missing, 3, "one at each gap, of {}", expected.len());
 }
 
 /// A small hole within a file is zeros like others; a large one is not read, however large.

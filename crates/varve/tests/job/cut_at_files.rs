@@ -11,12 +11,12 @@ use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 
-/// Makes a disk whose only partition has a folder as ext4.
-fn make_disk(sandbox: &Sandbox, name: &str, folder: &Path, block_bytes: &str) -> PathBuf {
+/// Makes a disk whose only partition has a folder as ext of this type, in blocks of these bytes.
+fn make_disk(sandbox: &Sandbox, name: &str, folder: &Path, kind: [&str; 2]) -> PathBuf {
     let (disk, part) = (sandbox.path(name), sandbox.path("part.img"));
     drop(fs::remove_file(&part));
     File::create(&part).unwrap().set_len(40 * MIB).unwrap();
-    let options = ["-q", "-F", "-t", "ext4", "-b", block_bytes, "-d"];
+    let options = ["-q", "-F", "-t", kind[0], "-b", kind[1], "-d"];
     tool("mke2fs", options.into_iter().chain([folder.to_str().unwrap(), part.to_str().unwrap()]));
     let file = File::create(&disk).unwrap();
     file.set_len(42 * MIB).unwrap();
@@ -53,12 +53,13 @@ fn disks_and_folders_share_their_files() {
     let (one, other) = (sandbox.path("one"), sandbox.path("other"));
     write_files(&one, 1..120);
     fs::write(one.join("large"), noise(500, 9_500_000)).unwrap();
-    // The other disk has the same files after many of its own, in blocks of another size.
+    // The other disk has the same files after many of its own, in a file system with blocks of its
+    // own within large files.
     write_files(&other, 200..240);
     write_files(&other, 1..120);
     fs::write(other.join("large one"), noise(500, 9_500_000)).unwrap();
-    let first = make_disk(&sandbox, "first.raw", &one, "1024");
-    let second = make_disk(&sandbox, "second.raw", &other, "4096");
+    let first = make_disk(&sandbox, "first.raw", &one, ["ext4", "1024"]);
+    let second = make_disk(&sandbox, "second.raw", &other, ["ext2", "4096"]);
     let take = |disk: &Path, words: &[&str]| {
         sandbox.json([&["snapshot", disk.to_str().unwrap()][..], words].concat()).remove(0)
     };
@@ -71,9 +72,10 @@ fn disks_and_folders_share_their_files() {
     assert!(new_bytes(&folder) * 50 < whole, "the folder is there already: {folder}");
     let own: u64 = (200..240_u64).map(|seed| seed * seed * 7919 % 90_000 + seed).sum();
     let shared = take(&second, &["--cut", "files"]);
-    assert!(new_bytes(&shared) < own + 800_000, "{own}: {shared}");
+    // A leaf is lost where a block of the file system lies within a file: after each 48 KiB.
+    assert!(new_bytes(&shared) < own + 5_000_000, "{own}: {shared}");
     let unshared = take(&second, &["--cut", "fixed", "--name", "fixed"]);
-    assert!(new_bytes(&unshared) > 5_000_000, "cut at fixed places, little is shared: {unshared}");
+    assert!(new_bytes(&unshared) > 2 * new_bytes(&shared), "cut at fixed places, less is shared: {unshared}");
 
     // Everything else works as with every image.
     assert!(sandbox.ok(["verify", "--data"]).contains("all is well"));
