@@ -27,7 +27,7 @@ const BATCH_BYTES: u64 = PIECE_BYTES / 2;
 const BATCH_PIECES_MAX: usize = 64;
 /// Upper bound on the stored batches that wait for the tree before a worker waits: a few megabytes
 /// of scores.
-const WAITING_MAX: usize = 512;
+pub(super) const WAITING_MAX: usize = 512;
 
 /// An image that is in the store, but not durable yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -196,20 +196,13 @@ impl ArchiveImageJob<'_> {
 
     /// The next batch of pieces, in order; `None` at the end.
     fn next_batch(&self, all: &mut ImagePieces<'_>) -> Result<Option<Vec<ImagePiece>>, ArchiveImageError> {
-        if self.progress.is_cancelled() {
-            return Err(ArchiveImageError::Cancelled);
-        }
-        let (mut pieces, mut bytes) = (Vec::new(), 0);
-        while pieces.len() < BATCH_PIECES_MAX && bytes < BATCH_BYTES {
+        next_batch(self.progress, BATCH_PIECES_MAX, || {
             let offset = all.offset();
             let piece = all.next().map_err(|source| self.read_failed(offset, source))?;
-            let Some(piece) = piece else { break };
-            if matches!(piece, ImagePiece::Data { .. } | ImagePiece::Bytes { .. }) {
-                bytes += piece.len();
-            }
-            pieces.push(piece);
-        }
-        Ok((!pieces.is_empty()).then_some(pieces))
+            let is_read =
+                |piece: &ImagePiece| matches!(piece, ImagePiece::Data { .. } | ImagePiece::Bytes { .. });
+            Ok(piece.map(|piece| (if is_read(&piece) { piece.len() } else { 0 }, piece)))
+        })
     }
 
     /// Reads the data of these pieces into `buffer`, one after the other.
@@ -254,6 +247,25 @@ impl ArchiveImageJob<'_> {
     fn read_failed(&self, offset: u64, source: io::Error) -> ArchiveImageError {
         ArchiveImageError::of_read(self.source, offset, source)
     }
+}
+
+/// Takes pieces from `next`, which gives each with the bytes that are read for it, until they are a
+/// batch. `None` at the end.
+pub(super) fn next_batch<P>(
+    progress: &Progress,
+    piece_count_max: usize,
+    mut next: impl FnMut() -> Result<Option<(u64, P)>, ArchiveImageError>,
+) -> Result<Option<Vec<P>>, ArchiveImageError> {
+    if progress.is_cancelled() {
+        return Err(ArchiveImageError::Cancelled);
+    }
+    let (mut pieces, mut bytes) = (Vec::new(), 0);
+    while pieces.len() < piece_count_max && bytes < BATCH_BYTES {
+        let Some((needed, piece)) = next()? else { break };
+        bytes += needed;
+        pieces.push(piece);
+    }
+    Ok((!pieces.is_empty()).then_some(pieces))
 }
 
 impl TreeAssembly<'_> {

@@ -18,19 +18,16 @@ use varve_image::FilePlaces;
 use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, put_cut_leaves};
 use varve_world::{Workers, work_in_order};
 
-use super::archive::{ArchiveImageError, ArchivedImage};
+use super::archive::{ArchiveImageError, ArchivedImage, WAITING_MAX, next_batch};
 use super::file_pieces::{ContentPiece, FilePiece, FilePieces, RESYNC_BYTES};
 use super::served_image::{ReadRequest, ReadRequestError};
 use super::source::ImageSource;
 use crate::progress::Progress;
 
-/// A batch ends once its pieces have this many bytes, so it may exceed them by one piece.
-const BATCH_BYTES: u64 = 512 << 10;
+/// Small files are archived in batches of at most this many pieces.
 const BATCH_PIECES_MAX: usize = 1024;
 /// The bytes that are put at a time.
 const PUT_BYTES: usize = 2 << 20;
-/// Upper bound on the stored batches that wait for the tree before a worker waits.
-const WAITING_MAX: usize = 512;
 
 /// The places at which an image is cut into leaves.
 #[derive(Debug, Clone, Copy)]
@@ -104,18 +101,11 @@ impl FileCutJob<'_> {
     /// The next batch of pieces, in order; `None` at the end. A part of a large file is a batch by
     /// itself.
     fn next_batch(&self, all: &mut FilePieces<'_>) -> Result<Option<Vec<FilePiece>>, ArchiveImageError> {
-        if self.progress.is_cancelled() {
-            return Err(ArchiveImageError::Cancelled);
-        }
-        let (mut pieces, mut bytes) = (Vec::new(), 0);
-        while pieces.len() < BATCH_PIECES_MAX && bytes < BATCH_BYTES {
+        next_batch(self.progress, BATCH_PIECES_MAX, || {
             let offset = all.offset();
             let piece = all.next().map_err(|error| ArchiveImageError::of_read(self.source, offset, error))?;
-            let Some(piece) = piece else { break };
-            bytes += self.needed(&piece).iter().map(|span| span.end - span.start).sum::<u64>();
-            pieces.push(piece);
-        }
-        Ok((!pieces.is_empty()).then_some(pieces))
+            Ok(piece.map(|piece| (bytes_of(&self.needed(&piece)), piece)))
+        })
     }
 
     fn store_batch(
@@ -124,7 +114,6 @@ impl FileCutJob<'_> {
         buffer: &mut Vec<u8>,
     ) -> Result<Vec<ArchivedSpan>, ArchiveImageError> {
         let spans: Vec<_> = pieces.iter().map(|piece| self.needed(piece)).collect();
-        let bytes_of = |[before, own]: &[Range<u64>; 2]| before.end - before.start + own.end - own.start;
         buffer.resize(in_memory(spans.iter().map(bytes_of).sum()), 0);
         self.read(spans.as_flattened(), buffer)?;
         let (mut leaves, mut parts) = (Vec::new(), Vec::new());
@@ -254,6 +243,10 @@ impl FileCutJob<'_> {
         self.progress.add_bytes_done(bytes);
         Ok(ArchivedSpan::Leaves(stored))
     }
+}
+
+fn bytes_of([before, own]: &[Range<u64>; 2]) -> u64 {
+    before.end - before.start + own.end - own.start
 }
 
 fn in_memory(bytes: u64) -> usize {

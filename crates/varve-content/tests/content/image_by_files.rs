@@ -15,19 +15,10 @@ use varve_image::{FilePlaces, FileRun, Ranges};
 use varve_tree::{ContentWriter, Cutting, Entry, TreeReader};
 use varve_world::{InlineWorkers, RealWorkers, Workers};
 
+use crate::noise::noise;
+
 const BLOCK_BYTES: u32 = 512;
 const MIB: usize = 1 << 20;
-
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[7]
-    };
-    (0..length).map(|_| next()).collect()
-}
 
 fn disk_of(bytes: &[u8]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();

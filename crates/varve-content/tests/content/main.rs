@@ -3,3 +3,4 @@
 mod folder;
 mod image;
 mod image_by_files;
+mod noise;

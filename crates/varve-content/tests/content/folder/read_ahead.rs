@@ -15,20 +15,7 @@ use varve_tree::{ContentWriter, Cutting, FixedWriter, Layout};
 use varve_world::RealWorkers;
 
 use super::sample::{Place, set_mode};
-
-/// Bytes that do not repeat.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    let mut bytes: Vec<u8> = std::iter::repeat_with(&mut next).take(length.div_ceil(8)).flatten().collect();
-    bytes.truncate(length);
-    bytes
-}
+use crate::noise::noise;
 
 fn node(place: &Place, root: &Node, path: &str) -> Node {
     lookup(&StoredFiles::new(&place.blocks), root, Path::new(path)).unwrap()

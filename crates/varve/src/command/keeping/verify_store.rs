@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Archive, Harm, Verified, verify, verify_blocks};
 use varve_block::with_causes;
-use varve_content::Progress;
 use varve_replica::{ClumpShare, ReplicaToAudit, audit};
 use varve_session::{ReadReplica, StoreLocation, UsageError};
 use varve_store::{FormatPage, Permission};
@@ -43,11 +42,11 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs) -> Result<CommandOutcome>
     let progress = cancellable_progress()?;
     let shown = ShownProgress::start("verifying", &progress, invocation.quiet);
     let verified = verify(&archive, share, &progress)?;
+    drop(shown);
     let replica_faults = match &replica {
-        Some(replica) => replica_faults(&archive, replica, &verified, &progress)?,
+        Some(replica) => replica_faults(invocation, &archive, replica, &verified)?,
         None => Vec::new(),
     };
-    drop(shown);
     if can_read {
         // Record the lost blocks as a hint, so that the next snapshots can heal them.
         archive.store().remember_lost(&verified.lost);
@@ -84,15 +83,17 @@ impl Findings {
 /// Returns the faults of a replica that the store in it does not show: an object that has lost its
 /// end looks like the end of a shorter log.
 fn replica_faults(
+    invocation: &Invocation,
     archive: &Archive,
     read: &ReadReplica,
     verified: &Verified,
-    progress: &Arc<Progress>,
 ) -> Result<Vec<String>> {
     let (store, home) = (archive.store(), &read.home);
     let log = store.vault().log();
     let audited = ReplicaToAudit { replica: &home.replica, world: &home.world, store, log };
-    let audit = audit(audited, ClumpShare::NONE, &TransferProgress(Arc::clone(progress)))?;
+    let progress = cancellable_progress()?;
+    let _shown = ShownProgress::start("verifying the objects", &progress, invocation.quiet);
+    let audit = audit(audited, ClumpShare::NONE, &TransferProgress(Arc::clone(&progress)))?;
     let known: BTreeSet<_> =
         verified.damage.iter().map(|damage| (Some(damage.arena), damage.offset)).collect();
     let new = audit
