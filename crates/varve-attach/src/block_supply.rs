@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use quick_cache::Weighter;
@@ -176,7 +177,7 @@ impl BlockSupply {
         memory_bytes: u64,
         log: Option<Arc<dyn AccessLog>>,
     ) -> std::io::Result<Self> {
-        let content_count = usize::try_from(memory_bytes / (64 << 10)).unwrap_or(usize::MAX).max(16);
+        let content_count = to_usize(memory_bytes / (64 << 10)).max(16);
         let contents = Cache::with_weighter(content_count, memory_bytes, ContentWeighter);
         let caches = Arc::new(BlockCaches { contents, stored, counters: Counters::default(), log });
         let fetcher = match mirrors.is_empty() {

@@ -11,6 +11,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use varve_block::to_usize;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -530,8 +531,8 @@ impl Delivery<'_> {
     /// object.
     fn deliver(&mut self, start: u32) {
         while let Some(part) = self.job.parts.get(self.done_count) {
-            let from = usize::try_from(part.offset.saturating_sub(start)).unwrap_or(usize::MAX);
-            let until = from.saturating_add(usize::try_from(part.bytes).unwrap_or(usize::MAX));
+            let from = to_usize(part.offset.saturating_sub(start));
+            let until = from.saturating_add(to_usize(part.bytes));
             let Some(stored) = self.received.get(from..until) else { return };
             self.deliver_block(part, stored);
             self.done_count += 1;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -140,10 +141,10 @@ impl PublishedDisk {
             let range = self.image.shape.block_range(block);
             let from = offset.max(range.start);
             let length = end.min(range.end).saturating_sub(from);
-            let length = usize::try_from(length).unwrap_or(rest.len()).min(rest.len());
+            let length = to_usize(length).min(rest.len());
             let (part, others) = std::mem::take(&mut rest).split_at_mut(length);
             rest = others;
-            let within = usize::try_from(from - range.start).unwrap_or(usize::MAX);
+            let within = to_usize(from - range.start);
             self.read_block(block, &own, within, part)?;
         }
         Ok(())
@@ -309,7 +310,7 @@ impl PublishedDisk {
     }
 
     pub(crate) fn content_bytes_max(&self) -> usize {
-        usize::try_from(self.image.shape.block_bytes.get()).unwrap_or(usize::MAX)
+        to_usize(self.image.shape.block_bytes.get())
     }
 
     pub(crate) fn blocks_of(&self, range: &Range<u64>) -> Range<u64> {
@@ -319,7 +320,7 @@ impl PublishedDisk {
     }
 
     fn root_entry(&self, page: u64) -> MapEntry {
-        let entry = usize::try_from(page).ok().and_then(|page| self.root.entries().get(page));
+        let entry = self.root.entries().get(to_usize(page));
         entry.copied().unwrap_or(MapEntry::Zeros)
     }
 
@@ -327,7 +328,7 @@ impl PublishedDisk {
         let (page, number) = (block / u64::from(PAGE_ENTRIES_MAX), block % u64::from(PAGE_ENTRIES_MAX));
         let MapEntry::Stored(_) = self.root_entry(page) else { return Ok(MapEntry::Zeros) };
         let page = self.page(page)?;
-        let entry = usize::try_from(number).ok().and_then(|number| page.entries().get(number));
+        let entry = page.entries().get(to_usize(number));
         Ok(entry.copied().unwrap_or(MapEntry::Zeros))
     }
 

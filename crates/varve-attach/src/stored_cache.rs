@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_block::to_usize;
 
 use parking_lot::{Mutex, RwLock};
 use varve_edition::{CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, ObjectName};
@@ -203,7 +204,7 @@ impl StoredCache {
     }
 
     fn read(&self, segment: u64, offset: u64, stored_bytes: u32) -> io::Result<Vec<u8>> {
-        let mut stored = vec![0; usize::try_from(stored_bytes).map_err(io::Error::other)?];
+        let mut stored = vec![0; to_usize(stored_bytes)];
         let start = offset.saturating_add(CACHE_RECORD_HEADER_BYTES as u64);
         self.storage.read_at(&segment_file(segment), start, &mut stored)?;
         Ok(stored)

@@ -26,6 +26,7 @@ mod score;
 mod sha1;
 mod show_bytes;
 mod store;
+mod to_usize;
 mod visible;
 
 pub use address::{Fingerprint, LogAddress};
@@ -47,4 +48,5 @@ pub use show_bytes::{show_bytes, show_count};
 pub use store::{
     BLOCK_BYTES_MAX, Block, BlockName, BlockStore, ExpectedReads, GetError, PutError, PutHints, SyncError,
 };
+pub use to_usize::to_usize;
 pub use visible::{misleads_terminal, visible, visible_name};

@@ -23,7 +23,7 @@
 
 use std::collections::BTreeMap;
 
-use varve_block::{LittleEndian, has_kind};
+use varve_block::{LittleEndian, has_kind, to_usize};
 
 use crate::block_form::{BlockForm, STORED_OVERHEAD_BYTES};
 use crate::checked_block::CheckedBlock;
@@ -196,7 +196,7 @@ impl MapPage {
             let expected = name_bytes.saturating_add(row_bytes).saturating_add(24);
             return Err(MapPageError::Length { expected, actual: bytes.len() });
         }
-        let (names, rows) = rest.split_at(usize::try_from(name_bytes).unwrap_or(usize::MAX).min(rest.len()));
+        let (names, rows) = rest.split_at(to_usize(name_bytes).min(rest.len()));
         let (names, _) = names.as_chunks::<{ ObjectName::BYTES }>();
         let (rows, _) = rows.as_chunks::<ENTRY_BYTES>();
         let mut entries = Vec::with_capacity(rows.len());
@@ -235,7 +235,7 @@ fn decode_entry(
         let part = ObjectPart { object: name, offset, bytes, name };
         return Ok(MapEntry::Stored(part));
     }
-    let place = usize::try_from(object).ok().and_then(|object| names.get(object));
+    let place = names.get(to_usize(object));
     let object = ObjectName::from_bytes(*place.ok_or("it names an object that the page does not have")?);
     Ok(MapEntry::Stored(ObjectPart { object, offset, bytes, name }))
 }

@@ -84,6 +84,7 @@ fn code_after(before: &blake3::Hash, key: &[u8; 32]) -> blake3::Hasher {
 mod tests {
     use super::*;
     use crate::MemoryIndex;
+    use varve_block::to_usize;
 
     const KEY: [u8; 32] = [9; 32];
 
@@ -92,7 +93,7 @@ mod tests {
         let mut bytes = header.to_bytes().to_vec();
         let mut code = blake3::keyed_hash(&KEY, &bytes);
         bytes.extend(code.as_bytes());
-        let note = vec![0; usize::try_from(header.note_bytes).unwrap()];
+        let note = vec![0; to_usize(header.note_bytes)];
         for part in std::iter::once(note).chain(sections.iter().map(|words| little_endian(words))) {
             code = code_after(&code, &KEY).update(&part).finalize();
             bytes.extend(part);

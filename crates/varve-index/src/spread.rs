@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use varve_world::{FileLock, FileName, LockError, Storage};
 
@@ -89,7 +90,7 @@ impl SpreadStorage {
             let place = piece / count * PIECE_BYTES + within;
             (offset, left) = (offset + taken, left - taken);
             // Neither exceeds a length in memory or the number of folders.
-            Some((usize::try_from(taken).ok()?, usize::try_from(piece % count).ok()?, place))
+            Some((to_usize(taken), to_usize(piece % count), place))
         })
     }
 
@@ -280,7 +281,7 @@ mod tests {
     #[test]
     fn pieces_lie_in_the_folders_in_turn_and_are_put_together_again() {
         let file = FileName::new("index/disk-0000000001").unwrap();
-        let piece = usize::try_from(PIECE_BYTES).unwrap();
+        let piece = to_usize(PIECE_BYTES);
         let bytes: Vec<u8> =
             (0..=250_u8).cycle().flat_map(|byte| [byte; 1000]).take(piece * 7 + 1000).collect();
         for count in 1..5 {

@@ -1,5 +1,7 @@
 //! Sizes, counts and shares on the command line.
 
+use varve_block::to_usize;
+
 /// Parses a number of bytes: `8192`, `8K`, `64M`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     scaled(text, 1024).ok_or_else(|| "write a size, such as 8192, 8K or 64M".into())
@@ -21,7 +23,7 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
 
 /// Parses the size of a block at a Venti server: from 16 bytes to 1M.
 pub(crate) fn block(text: &str) -> Result<usize, String> {
-    let good = usize::try_from(bytes(text)?).ok().filter(|bytes| (16..=1 << 20).contains(bytes));
+    let good = Some(to_usize(bytes(text)?)).filter(|bytes| (16..=1 << 20).contains(bytes));
     good.ok_or_else(|| "write a size from 16 to 1M".into())
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Serialize;
-use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, SyncError};
+use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, SyncError, to_usize};
 use varve_plan::{Case, Engine};
 use varve_store::{
     CloseError, CompareMode, CreateError, DiskIndexConfig, Encryption, OpenStoreError, PassphraseCost,
@@ -349,7 +349,7 @@ pub(crate) fn mix(number: u64) -> u64 {
 
 /// Draws a number below `end`; 0 if `end` is 0.
 fn draw_below(end: usize, seed: u64) -> usize {
-    usize::try_from(mix(seed) % (end as u64).max(1)).unwrap_or(0)
+    to_usize(mix(seed) % (end as u64).max(1))
 }
 
 /// Returns the block of this number, which differs from all others. Its first part does not

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
+use varve_block::to_usize;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
@@ -55,7 +56,7 @@ struct VersionStore {
 
 /// Compares the versions. `done` receives one object for each.
 pub(crate) fn run(args: &Deltas, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
-    let block_bytes = usize::try_from(args.block_size.clamp(512, 16 << 20))?;
+    let block_bytes = to_usize(args.block_size.clamp(512, 16 << 20));
     let mut store = VersionStore::new(args.level, block_bytes)?;
     for path in &args.versions {
         let named = || path.display().to_string();

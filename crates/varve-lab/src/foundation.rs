@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -75,9 +76,9 @@ pub(crate) fn run(args: &Foundation, done: &mut dyn FnMut(Value) -> Result<()>) 
     for block_bytes in &args.block_sizes {
         for engine in chosen(&args.engines) {
             let workload = Workload {
-                block_bytes: usize::try_from(*block_bytes)?,
-                block_count: usize::try_from(args.blocks)?,
-                sample_count: usize::try_from(args.sample)?,
+                block_bytes: to_usize(*block_bytes),
+                block_count: to_usize(args.blocks),
+                sample_count: to_usize(args.sample),
                 incompressible: args.incompressible,
                 index_memory: args.index_memory,
                 seed: args.seed,

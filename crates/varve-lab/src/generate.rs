@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use varve_block::BlockType;
+use varve_block::{BlockType, to_usize};
 use varve_trace::{
     SizeClass, TraceHeader, TraceMaker, TraceProfile, TraceRecord, TraceRun, TraceWriter, WaitingRun,
 };
@@ -160,7 +160,7 @@ impl TraceSink {
 
     /// Puts a block. The generator numbers contents in any order.
     fn put(&mut self, place: u64, content: u64, block_bytes: u32, size_class: SizeClass) -> Result<()> {
-        let index = usize::try_from(content)?;
+        let index = to_usize(content);
         if index >= self.ids.len() {
             self.ids.resize(index + 1, None);
         }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -75,9 +76,9 @@ pub(crate) fn run(args: &Predict, done: &mut dyn FnMut(Value) -> Result<()>) -> 
     for block_bytes in &args.block_sizes {
         for engine in Engine::CHOICES {
             let workload = Workload {
-                block_bytes: usize::try_from(*block_bytes)?,
-                block_count: usize::try_from(args.blocks)?,
-                sample_count: usize::try_from(args.sample)?,
+                block_bytes: to_usize(*block_bytes),
+                block_count: to_usize(args.blocks),
+                sample_count: to_usize(args.sample),
                 incompressible: 0.5,
                 index_memory: 1 << 20,
                 seed: args.seed,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
-use varve_block::{Block, BlockName, BlockStore, BlockType};
+use varve_block::{Block, BlockName, BlockStore, BlockType, to_usize};
 use varve_log::ClumpBytes;
 use varve_plan::Engine;
 use varve_sim::{GeneratedBlock, PageCacheLimits, SeededDraw, VirtualClock};
@@ -199,7 +199,7 @@ impl RandtestBench {
     fn numbers(&self, order: RandtestOrder) -> Vec<u64> {
         match order {
             RandtestOrder::Sequential => (0..self.count).collect(),
-            RandtestOrder::Same => vec![0; usize::try_from(self.count).unwrap_or(0)],
+            RandtestOrder::Same => vec![0; to_usize(self.count)],
             RandtestOrder::Permuted => {
                 let mut draw = SeededDraw::new(self.seed);
                 let mut numbers: Vec<u64> = (0..self.count).collect();

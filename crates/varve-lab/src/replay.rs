@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, to_usize};
 use varve_log::{ArenaMap, CompressionLevel};
 use varve_plan::Engine;
 use varve_sim::{DeviceTimes, GeneratedBlock, PageCacheLimits};
@@ -307,7 +307,7 @@ impl TraceReplay {
 
     /// The bytes of a block: a part that does not compress, and zeros.
     fn contents(&self, run: &TraceRun, id: u64) -> Vec<u8> {
-        let first = usize::try_from(id).ok().and_then(|place| self.classes.get(place));
+        let first = self.classes.get(to_usize(id));
         let eighths = match first.unwrap_or(&run.size_class).eighths() {
             0 => 8,
             _ if !self.compresses => 8,
@@ -336,7 +336,7 @@ impl TraceReplay {
             let scores = self.open()?.put_batch(&blocks)?;
             let new_before = self.part.new_bytes;
             for (id, score) in (id..end).zip(scores) {
-                let place = usize::try_from(id).context("an id does not fit into memory")?;
+                let place = to_usize(id);
                 let is_new = self.names.get(place).is_none_or(Option::is_none);
                 self.part.new_bytes += if is_new { u64::from(run.block_bytes) } else { 0 };
                 self.note_used(place + 1, run.size_class);
@@ -398,7 +398,7 @@ impl TraceReplay {
 
     /// Reads blocks together.
     fn read(&mut self, ids: impl Iterator<Item = u64>) -> Result<()> {
-        let found = ids.map(|id| self.names.get(usize::try_from(id).ok()?).copied().flatten());
+        let found = ids.map(|id| self.names.get(to_usize(id)).copied().flatten());
         let asked: Vec<_> = found.collect();
         let names: Vec<_> = asked.iter().copied().flatten().collect();
         let found = self.open()?.get_batch(&names);
@@ -421,7 +421,7 @@ impl TraceReplay {
             id = end;
         }
         // Ids that a read has used first stay without a block.
-        let end = usize::try_from(run.end_id()).context("an id does not fit into memory")?;
+        let end = to_usize(run.end_id());
         self.note_used(end, run.size_class);
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use varve_block::to_usize;
 
 use parking_lot::Mutex;
 use varve_world::{FileName, PAGE_BYTES, PageBuffer, RealStorage, Storage, forward_storage, open_uncached};
@@ -108,7 +109,7 @@ impl Storage for UncachedStorage {
         let Some(open) = self.open(file)? else { return self.inner.read_at(file, offset, into) };
         let page = PAGE_BYTES as u64;
         let first = offset / page * page;
-        let skipped = usize::try_from(offset - first).map_err(io::Error::other)?;
+        let skipped = to_usize(offset - first);
         let wanted = skipped + into.len();
         self.with_buffer(wanted.next_multiple_of(PAGE_BYTES), |pages| {
             let count = read_pages(&open, first, pages)?;

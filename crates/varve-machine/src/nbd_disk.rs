@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+use varve_block::to_usize;
 
 use parking_lot::{Condvar, Mutex};
 use varve_content::image::{ContentRun, ImageSink, ReadRequest, ReadRequestError, RunContent, ServedImage};
@@ -158,9 +159,9 @@ impl ServedImage for NbdDisk {
         if (start, stop) == (offset, end) {
             return self.ask_for(&mut [ReadRequest { offset, into }]).map_err(|error| error.source);
         }
-        let mut wider = vec![0; usize::try_from(stop - start).map_err(io::Error::other)?];
+        let mut wider = vec![0; to_usize(stop - start)];
         self.ask_for(&mut [ReadRequest { offset: start, into: &mut wider }]).map_err(|error| error.source)?;
-        let skipped = usize::try_from(offset - start).map_err(io::Error::other)?;
+        let skipped = to_usize(offset - start);
         into.copy_from_slice(&wider[skipped..skipped + into.len()]);
         Ok(())
     }
@@ -420,7 +421,7 @@ fn target<'a>(places: &'a mut [ReadRequest<'_>], offset: u64, length: usize) -> 
     let number = places.partition_point(|place| place.offset <= offset).checked_sub(1);
     let place = number.and_then(|number| places.get_mut(number));
     let part = place.and_then(|place| {
-        let from = usize::try_from(offset.checked_sub(place.offset)?).ok()?;
+        let from = to_usize(offset.checked_sub(place.offset)?);
         place.into.get_mut(from..from.checked_add(length)?)
     });
     part.ok_or_else(|| wrong("the server sends bytes that were not requested"))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use varve_block::BigEndian;
+use varve_block::{BigEndian, to_usize};
 
 use crate::export::{BlockSizes, ExportInfo, TransmissionFlags};
 use crate::inbox::Inbox;
@@ -419,7 +419,7 @@ impl Replies {
                 ReplyChunk::Error { code: ErrorCode(error), message: String::new(), offset: None }
             }
             RequestKind::Read => {
-                let length = usize::try_from(asked.length).unwrap_or(usize::MAX);
+                let length = to_usize(asked.length);
                 let Some(bytes) = fields.take(length) else { return Ok(None) };
                 byte_count = byte_count.saturating_add(length);
                 ReplyChunk::Data { offset: asked.offset, bytes: bytes.to_vec() }
@@ -446,7 +446,7 @@ impl Replies {
         if claimed > allowed {
             return Err(ReplyError::TooLong { claimed, allowed });
         }
-        let length = usize::try_from(claimed).unwrap_or(usize::MAX);
+        let length = to_usize(claimed);
         let Some(data) = fields.take(length) else { return Ok(None) };
         let Some(chunk) = ReplyChunk::from_data(kind, data) else { return wrong("is malformed or unknown") };
         let done = flags & CHUNK_DONE != 0;

@@ -44,6 +44,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use varve_block::to_usize;
 
     #[test]
     fn what_is_taken_is_gone_and_the_rest_stays_in_order() {
@@ -53,7 +54,7 @@ mod tests {
             let bytes: Vec<u8> = round.to_be_bytes().repeat(100);
             inbox.receive(&bytes);
             expected.extend_from_slice(&bytes);
-            let taken = expected.len().min(usize::try_from(round % 800).unwrap());
+            let taken = expected.len().min(to_usize(round % 800));
             assert_eq!(inbox.waiting(), expected);
             inbox.take(taken);
             expected.drain(..taken);

@@ -2,7 +2,7 @@
 //!
 //! An option is the magic `IHAVEOPT`, a number (4 bytes), the length of its data (4), and its data.
 
-use varve_block::BigEndian;
+use varve_block::{BigEndian, to_usize};
 
 use crate::text::{length_u32, put_text, read_text};
 use crate::wire::{
@@ -111,7 +111,7 @@ impl OptionRequest {
             return Err(DecodeOptionError::Magic { found: magic });
         }
         let (Some(number), Some(claimed)) = (head.u32(), head.u32()) else { return Ok(None) };
-        let length = usize::try_from(claimed).unwrap_or(usize::MAX);
+        let length = to_usize(claimed);
         if length > OPTION_BYTES_MAX {
             return Err(DecodeOptionError::TooLong { option: number, claimed });
         }
@@ -141,7 +141,7 @@ impl OptionRequest {
             }
             OPTION_LIST_META_CONTEXT | OPTION_SET_META_CONTEXT => {
                 let export = name(read_text(&mut data)?)?;
-                let count = usize::try_from(data.u32()?).ok().filter(|count| *count <= QUERY_COUNT_MAX)?;
+                let count = Some(to_usize(data.u32()?)).filter(|count| *count <= QUERY_COUNT_MAX)?;
                 let queries = (0..count).map(|_| name(read_text(&mut data)?)).collect::<Option<_>>()?;
                 if number == OPTION_SET_META_CONTEXT {
                     Self::SetContexts(export, queries)

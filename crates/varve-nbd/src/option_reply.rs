@@ -3,7 +3,7 @@
 //! A reply is a magic (8 bytes), the number of the option (4), the kind of reply (4), the length of
 //! its data (4), and its data.
 
-use varve_block::BigEndian;
+use varve_block::{BigEndian, to_usize};
 
 use crate::export::{BlockSizes, ListedExport, TransmissionFlags};
 use crate::text::{length_u32, put_text, read_text};
@@ -230,7 +230,7 @@ impl OptionReply {
         let (Some(option), Some(kind), Some(claimed)) = (head.u32(), head.u32(), head.u32()) else {
             return Ok(None);
         };
-        let length = usize::try_from(claimed).unwrap_or(usize::MAX);
+        let length = to_usize(claimed);
         if length > OPTION_BYTES_MAX {
             return Err(DecodeOptionReplyError::TooLong { option, claimed });
         }

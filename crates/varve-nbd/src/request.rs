@@ -3,7 +3,7 @@
 //! A request is a magic (4 bytes), flags (2), a kind (2), a cookie (8), an offset (8), a length
 //! (4), and the data of a write.
 
-use varve_block::BigEndian;
+use varve_block::{BigEndian, to_usize};
 
 use crate::export::{ExportInfo, TransmissionFlags};
 use crate::inbox::Inbox;
@@ -253,7 +253,7 @@ impl RequestDecoder {
         let command = match kind {
             COMMAND_READ => NbdCommand::Read { offset, length },
             COMMAND_WRITE => {
-                let data_length = usize::try_from(length).unwrap_or(usize::MAX);
+                let data_length = to_usize(length);
                 if length > self.payload_bytes_max {
                     return Err(RequestError::TooLong { claimed: length, allowed: self.payload_bytes_max });
                 }

@@ -1,11 +1,11 @@
 //! Texts in messages: a length of four bytes, and as many bytes of UTF-8. The bytes come from the
 //! peer, so nothing about them is trusted.
 
-use varve_block::BigEndian;
+use varve_block::{BigEndian, to_usize};
 
 /// Reads the bytes of a text. They need not be UTF-8.
 pub(crate) fn read_text<'a>(from: &mut BigEndian<'a>) -> Option<&'a [u8]> {
-    let length = usize::try_from(from.u32()?).ok()?;
+    let length = to_usize(from.u32()?);
     from.take(length)
 }
 

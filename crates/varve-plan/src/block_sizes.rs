@@ -10,6 +10,7 @@
 //! multiplies its counts.
 
 use std::collections::BTreeMap;
+use varve_block::to_usize;
 
 use serde::Serialize;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -97,7 +98,7 @@ impl BlockSizeCounter {
         let fixed = sizes().map(|pieces| (pieces, MergeWay::Fixed));
         let all: Vec<_> = fixed.chain(sizes().skip(1).map(|pieces| (pieces, MergeWay::ByContent))).collect();
         let limit = memory_bytes / ENTRY_BYTES / all.len() as u64;
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(64);
+        let limit = to_usize(limit).max(64);
         let merge = |(pieces, way)| Merge::new(pieces, way, limit);
         Self {
             piece: Vec::with_capacity(PIECE_BYTES),

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
+use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError, to_usize};
 use varve_venti::WireType;
 
 use crate::checked::is_right;
@@ -135,7 +135,7 @@ impl ReadAheadStore {
     pub fn new(source: Arc<dyn BlockStore>, leads: ListReferences, memory_bytes: u64) -> Self {
         // The queue is limited so that new blocks do not evict blocks that were prefetched a moment
         // ago.
-        let queue_max = usize::try_from(memory_bytes / 2 / EXPECTED_BYTES).unwrap_or(QUEUE_MAX);
+        let queue_max = to_usize(memory_bytes / 2 / EXPECTED_BYTES);
         Self {
             source,
             leads,

@@ -21,7 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_block::{
+    BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError, to_usize,
+};
 use varve_world::{Task, Workers};
 
 use crate::checked::is_sha1;
@@ -141,7 +143,7 @@ impl ShardedStore {
     #[must_use]
     pub fn shard_of(&self, score: &Score) -> usize {
         let leading = u64::from(leading_bits(score));
-        usize::try_from((leading * self.parts.len() as u64) >> 32).expect("less than there are shards")
+        to_usize((leading * self.parts.len() as u64) >> 32)
     }
 
     fn failed(&self, number: usize, source: Box<dyn Error + Send + Sync>) -> Box<ShardFailed> {

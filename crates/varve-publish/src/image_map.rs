@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::ops::Range;
 
-use varve_block::BlockStore;
+use varve_block::{BlockStore, to_usize};
 use varve_edition::{
     DiskShape, MapEntry, MapLevel, MapPage, ObjectName, ObjectPart, PAGE_ENTRIES_MAX, PublishedImage,
     StoredPart,
@@ -110,7 +110,7 @@ impl PagesToPack {
     fn set(&mut self, block: u64, entry: MapEntry) {
         let (page, number) = (block / u64::from(PAGE_ENTRIES_MAX), block % u64::from(PAGE_ENTRIES_MAX));
         let entries = self.entries.get_mut(&page).expect("the pages of packed blocks are kept");
-        entries[usize::try_from(number).expect("a page has 1,024 entries")] = entry;
+        entries[to_usize(number)] = entry;
     }
 
     /// Packs the blocks of packs anew of which less than half is needed. Returns their number.
@@ -259,7 +259,7 @@ impl MapWriter<'_> {
         read_count += to_pack.blocks.len() as u64;
         self.pack_blocks(&reader, shape, &mut to_pack)?;
         for (page, entry) in self.pack_pages(shape, to_pack)? {
-            root_entries[usize::try_from(page).expect("a map fits into memory")] = entry;
+            root_entries[to_usize(page)] = entry;
         }
         let root = MapPage::new(root_entries, shape, MapLevel::Root)?;
         let part = self.uploads.put(&root.encode(MapLevel::Root))?;
@@ -389,7 +389,7 @@ impl MapWriter<'_> {
         if self.observer.is_cancelled() {
             return Err(PublishError::Cancelled);
         }
-        let length = usize::try_from(range.end - range.start).expect("a block has at most 1 MiB");
+        let length = to_usize(range.end - range.start);
         let mut content = vec![0; length];
         reader.read_at(range.start, &mut content)?;
         Ok(Some(content).filter(|content| content.iter().any(|byte| *byte != 0)))
@@ -410,5 +410,5 @@ impl MapWriter<'_> {
 }
 
 fn entry_at(page: &MapPage, number: u64) -> Option<MapEntry> {
-    page.entries().get(usize::try_from(number).ok()?).copied()
+    page.entries().get(to_usize(number)).copied()
 }

@@ -3,6 +3,7 @@
 //! those that the target lists.
 
 use std::collections::BTreeSet;
+use varve_block::to_usize;
 
 use parking_lot::Mutex;
 use varve_edition::{
@@ -178,7 +179,7 @@ impl CheckRun<'_> {
         }
         let range = image.shape.block_range(block);
         let read = read_part(self.target, part, |block| {
-            let bytes_max = usize::try_from(image.shape.block_bytes.get()).unwrap_or(usize::MAX);
+            let bytes_max = to_usize(image.shape.block_bytes.get());
             let content = block.unpack(form, bytes_max)?;
             let expected = range.end - range.start;
             if content.len() as u64 == expected {

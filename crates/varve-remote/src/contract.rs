@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use varve_world::FileName;
@@ -162,7 +163,7 @@ fn pieces_follow_one_another(target: &dyn Target) {
             ControlFlow::Continue(())
         });
         outcome.unwrap();
-        let within = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+        let within = to_usize(range.start)..to_usize(range.end);
         assert!(got == contents[within], "{range:?} came back wrong in pieces for {place}");
     }
     let mut piece_count = 0;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use parking_lot::{Mutex, MutexGuard};
 use varve_world::{FileLock, FileName, LockError, Storage};
@@ -289,7 +290,7 @@ impl SimDiskState {
         let replaced = self.names.replaced(file);
         let Self { inodes, draw, .. } = self;
         let inode = &inodes[&number];
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(inode.bytes().len());
+        let start = to_usize(offset).min(inode.bytes().len());
         let piece = inode.bytes()[start..].get(..into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         if inode.has_unreadable(start..start + into.len()) {
             return Err(broken());
@@ -385,7 +386,7 @@ impl Storage for SimDisk {
         self.call(Call::Truncate, file.as_str(), |inside, struck| {
             unless(struck, Fault::NameError)?;
             let inode = inside.file(file)?;
-            match usize::try_from(length).ok().filter(|length| *length <= inode.bytes().len()) {
+            match Some(to_usize(length)).filter(|length| *length <= inode.bytes().len()) {
                 None => Err(io::ErrorKind::InvalidInput.into()),
                 // The length stays the same, so there is no pending change.
                 Some(length) if length == inode.bytes().len() => Ok(()),

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use varve_world::{FileLock, FileName, FreeSpace, LockError, Storage};
@@ -40,7 +41,7 @@ impl TurnState {
         let next = match &mut self.schedule {
             TurnSchedule::Drawn { draw, each } => {
                 if draw.below(*each) == 0 {
-                    usize::try_from(draw.below(count as u64)).unwrap_or(process)
+                    to_usize(draw.below(count as u64))
                 } else {
                     process
                 }

@@ -36,7 +36,7 @@
 //! A note counts only in an arena whose writer could read (its wrap is not 2).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::{BLOCK_BYTES_MAX, BlockName, LittleEndian};
+use varve_block::{BLOCK_BYTES_MAX, BlockName, LittleEndian, to_usize};
 use varve_log::{ArenaId, Seal};
 
 const KIND_REPLACED: u32 = 1;
@@ -149,7 +149,7 @@ impl LogNote {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut decoder = LittleEndian::new(bytes);
-        let (kind, row_count) = (decoder.u32()?, usize::try_from(decoder.u32()?).ok()?);
+        let (kind, row_count) = (decoder.u32()?, to_usize(decoder.u32()?));
         let (part, part_count) = (decoder.u32()?, decoder.u32()?);
         let list = decoder.array()?;
         let rows = decoder.left();

@@ -11,7 +11,7 @@
 //! |     24 |  rest | name        | recorder or generator with its version, printable ASCII        |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::{BLOCK_BYTES_MAX, LittleEndian};
+use varve_block::{BLOCK_BYTES_MAX, LittleEndian, to_usize};
 
 /// The longest name of a recorder or generator, in bytes.
 pub const TRACE_NAME_BYTES_MAX: usize = 255;
@@ -105,5 +105,5 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 fn is_size(block_bytes: u32) -> bool {
-    usize::try_from(block_bytes).is_ok_and(|bytes| bytes <= BLOCK_BYTES_MAX)
+    to_usize(block_bytes) <= BLOCK_BYTES_MAX
 }

@@ -37,7 +37,7 @@
 //! each snapshot. Before the first run, the type is that of data, and the size and class are 0.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::{BLOCK_BYTES_MAX, BlockType, LittleEndian};
+use varve_block::{BLOCK_BYTES_MAX, BlockType, LittleEndian, to_usize};
 
 use crate::varint::{self, Varint, unzigzag, zigzag};
 
@@ -483,7 +483,7 @@ impl RecordContext {
         if run.block_count == 0 || run.block_count > RUN_BLOCKS_MAX {
             return Err("a run has no blocks, or too many");
         }
-        if usize::try_from(run.block_bytes).is_ok_and(|bytes| bytes > BLOCK_BYTES_MAX) {
+        if to_usize(run.block_bytes) > BLOCK_BYTES_MAX {
             return Err("a block is too large");
         }
         if run.place > PLACE_MAX || run.place.saturating_add(run.bytes()) > PLACE_MAX {

@@ -189,6 +189,7 @@ mod tests {
 
     use parking_lot::Mutex;
     use proptest::prelude::*;
+    use varve_block::to_usize;
     use varve_block::{
         Block, BlockKind, BlockName, BlockType, GetError, MemoryBlockStore, PlacedName, SyncError,
     };
@@ -235,7 +236,7 @@ mod tests {
         let mut take = |piece: StreamPiece<'_>| {
             match piece {
                 StreamPiece::Bytes(piece) => bytes.extend_from_slice(piece),
-                StreamPiece::Zeros(count) => bytes.resize(bytes.len() + usize::try_from(count).unwrap(), 0),
+                StreamPiece::Zeros(count) => bytes.resize(bytes.len() + to_usize(count), 0),
             }
             Ok(())
         };

@@ -15,7 +15,7 @@
 //! has one entry.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::{BLOCK_BYTES_MAX, BlockKind, BlockType, Score};
+use varve_block::{BLOCK_BYTES_MAX, BlockKind, BlockType, Score, to_usize};
 
 use crate::shape::Shape;
 
@@ -262,7 +262,7 @@ impl Entry {
 
 /// Returns true if a block may have this size, and it is at least `least`.
 pub(crate) fn is_block_size(bytes: u32, least: usize) -> bool {
-    usize::try_from(bytes).is_ok_and(|bytes| (least..=BLOCK_BYTES_MAX).contains(&bytes))
+    (least..=BLOCK_BYTES_MAX).contains(&to_usize(bytes))
 }
 
 /// Returns the number of scores in a pointer block of a fixed tree.

@@ -1,6 +1,6 @@
 //! Writes fixed trees from bytes in order, as Venti clients do.
 
-use varve_block::{BlockStore, PutError};
+use varve_block::{BlockStore, PutError, to_usize};
 
 use crate::entry::Entry;
 use crate::fixed::{FixedBuilder, put_leaves};
@@ -81,7 +81,7 @@ impl<'a> FixedWriter<'a> {
     /// Appends fewer zeros than a leaf has.
     fn extend_zeros(&mut self, count: u64) -> Result<(), PutError> {
         const ZEROS: [u8; 4096] = [0; 4096];
-        let mut left = usize::try_from(count).unwrap_or(0);
+        let mut left = to_usize(count);
         while left > 0 {
             let step = left.min(ZEROS.len());
             self.write(&ZEROS[..step])?;

@@ -20,7 +20,7 @@
 use std::ops::Range;
 
 use bytes::{Buf, Bytes};
-use varve_block::{BlockKind, Score};
+use varve_block::{BlockKind, Score, to_usize};
 
 use crate::entry::{Entry, Layout, ROW_LENGTH_BYTES, fixed_fanout, fixed_span};
 
@@ -116,7 +116,7 @@ impl Geometry {
         Self {
             layout: entry.layout(),
             leaf_bytes: entry.leaf_bytes(),
-            pointer_bytes: usize::try_from(entry.pointer_bytes()).unwrap_or(usize::MAX),
+            pointer_bytes: to_usize(entry.pointer_bytes()),
             score_bytes,
             fanout: fixed_fanout(entry.pointer_bytes(), score_bytes),
             empty,

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
-use varve_block::{BlockName, BlockStore, BlockType, GetError, Score, has_kind};
+use varve_block::{BlockName, BlockStore, BlockType, GetError, Score, has_kind, to_usize};
 
 use crate::cursor::{ReadPointerError, TreeCursor, name_of};
 use crate::entry::{Entry, Layout};
@@ -146,7 +146,7 @@ impl<'a> TreeReader<'a> {
                 Err(source) => return Err(ReadTreeError::Leaf { range, source }),
             };
             if self.entry.layout() == Layout::Venti {
-                let length = usize::try_from(extent.length).unwrap_or(usize::MAX);
+                let length = to_usize(extent.length);
                 return Ok(bytes.slice(..bytes.len().min(length)));
             }
             if extent.length > u64::from(self.entry.leaf_bytes()) || bytes.len() as u64 > extent.length {
@@ -251,13 +251,8 @@ fn fill(into: &mut [u8], offset: u64, extent: &Extent, bytes: &[u8]) {
     let range = extent.range();
     let from = range.start.max(offset);
     let to = range.end.min(offset + into.len() as u64);
-    let (Ok(begin), Ok(end), Ok(skipped)) =
-        (usize::try_from(from - offset), usize::try_from(to - offset), usize::try_from(from - range.start))
-    else {
-        unreachable!("the shared range lies in a slice, and its leaf in a block");
-    };
-    let target = &mut into[begin..end];
-    let source = bytes.get(skipped..).unwrap_or_default();
+    let target = &mut into[to_usize(from - offset)..to_usize(to - offset)];
+    let source = bytes.get(to_usize(from - range.start)..).unwrap_or_default();
     let stored = source.len().min(target.len());
     target[..stored].copy_from_slice(&source[..stored]);
     target[stored..].fill(0);

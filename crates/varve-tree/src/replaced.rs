@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use varve_block::{BlockStore, Score};
+use varve_block::{BlockStore, Score, to_usize};
 
 use crate::entry::{Entry, Layout};
 use crate::read::TreeReader;
@@ -34,10 +34,10 @@ impl<'a> ReplacedLeaves<'a> {
         let leaf_bytes = u64::from(self.earlier.entry.leaf_bytes());
         let start = range.start;
         let count = range.end.saturating_sub(start).div_ceil(leaf_bytes);
-        let mut leaves = vec![None; usize::try_from(count).unwrap_or_default()];
+        let mut leaves = vec![None; to_usize(count)];
         for extent in self.earlier.extents(range).filter_map(Result::ok) {
             let number = extent.offset.checked_sub(start).map(|bytes| bytes / leaf_bytes);
-            let place = number.and_then(|number| leaves.get_mut(usize::try_from(number).ok()?));
+            let place = number.and_then(|number| leaves.get_mut(to_usize(number)));
             if let Some(place) = place {
                 *place = extent.leaf;
             }

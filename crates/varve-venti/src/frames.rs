@@ -1,6 +1,7 @@
 //! Splits a stream of bytes into messages.
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use varve_block::to_usize;
 
 use crate::SKIPPED_BYTES_MAX;
 use crate::version::Version;
@@ -107,7 +108,7 @@ impl MessageDecoder {
 }
 
 fn length_usize(length: u32) -> usize {
-    usize::try_from(length).unwrap_or(usize::MAX)
+    to_usize(length)
 }
 
 /// Appends the length, type and tag of a message whose rest has `rest` bytes. Returns `None`, and

@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use parking_lot::Mutex;
 use varve_content::folder::{ContentOrigin, RememberedFiles};
@@ -208,7 +209,7 @@ impl ReadSnapshotRecord {
             let (layer, row) = row.split_first_chunk()?;
             let (length, _) = row.split_first_chunk()?;
             let start = place.checked_add(ROW_HEAD_BYTES)?;
-            let end = start.checked_add(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+            let end = start.checked_add(to_usize(u32::from_le_bytes(*length)))?;
             contents.get(start..end)?;
             rows.push(RecordRow { hash: *hash, layer: u16::from_le_bytes(*layer), node: start..end });
             place = end;

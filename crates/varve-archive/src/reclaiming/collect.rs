@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use varve_block::{BlockName, GetError, has_kind};
+use varve_block::{BlockName, GetError, has_kind, to_usize};
 use varve_content::Progress;
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
 use varve_store::{
@@ -375,7 +375,7 @@ impl BarrenMax {
     }
 
     fn check(self, names: &[BlockName]) -> Result<(), CollectError> {
-        let count = usize::try_from(self.0).unwrap_or(usize::MAX) / size_of::<BlockName>();
+        let count = to_usize(self.0) / size_of::<BlockName>();
         if names.len() > count { Err(CollectError::Barren { count, bytes: self.0 }) } else { Ok(()) }
     }
 }

@@ -14,6 +14,7 @@
 //! The oldest snapshot is kept as long as a rule has found less than it may keep (union and borg).
 
 use std::collections::BTreeMap;
+use varve_block::to_usize;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -102,7 +103,7 @@ enum RuleReach {
 impl RuleReach {
     fn of_count(count: KeepCount) -> Self {
         match count {
-            KeepCount::AtMost(number) => usize::try_from(number.get()).map_or(Self::Unlimited, Self::Count),
+            KeepCount::AtMost(number) => Self::Count(to_usize(number.get())),
             KeepCount::Unlimited => Self::Unlimited,
         }
     }

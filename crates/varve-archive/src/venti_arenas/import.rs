@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use sha1::{Digest, Sha1};
-use varve_block::{Block, BlockStore, BlockType, PutError, Score, SyncError};
+use varve_block::{Block, BlockStore, BlockType, PutError, Score, SyncError, to_usize};
 use varve_content::Progress;
 use varve_content::vac::VacLine;
 use varve_store::Store;
@@ -254,12 +254,12 @@ impl<'a> ArenaImport<'a> {
                 return Err(ImportArenaError::Cancelled);
             }
             let length = (self.head.size - offset).min(READ_BYTES as u64);
-            let bytes = self.read(offset, usize::try_from(length).unwrap_or(READ_BYTES))?;
+            let bytes = self.read(offset, to_usize(length))?;
             self.seal.add(&bytes);
             let chunk = offset..offset.saturating_add(bytes.len() as u64);
             let (from, to) = (middle.start.max(chunk.start), middle.end.min(chunk.end));
             if from < to && !self.has_ended {
-                let within = |place: u64| usize::try_from(place - chunk.start).unwrap_or(usize::MAX);
+                let within = |place: u64| to_usize(place - chunk.start);
                 self.window.extend_from_slice(&bytes[within(from)..within(to)]);
                 let is_last = to == middle.end || (bytes.len() as u64) < length;
                 self.look(is_last)?;
@@ -472,7 +472,7 @@ impl<'a> ArenaImport<'a> {
         let mut sum = Sha1::new();
         for number in 0..block_count {
             let entries = entries_a_block.min(count - number * entries_a_block);
-            let length = usize::try_from(entries).unwrap_or(0) * DIRECTORY_ENTRY_BYTES;
+            let length = to_usize(entries) * DIRECTORY_ENTRY_BYTES;
             sum.update(self.read(middle.end - (number + 1) * block_bytes, length)?);
         }
         Ok(Some(sum.finalize() == self.directory.clone().finalize()))

@@ -1,6 +1,7 @@
 //! The seal of an arena: the hash of the whole arena, except the bytes that hold the hash.
 
 use sha1::{Digest, Sha1};
+use varve_block::to_usize;
 use varve_venti::SCORE_BYTES;
 
 /// The result of checking an arena's seal.
@@ -27,7 +28,7 @@ impl SealSum {
     }
 
     pub(super) fn add(&mut self, bytes: &[u8]) {
-        let counted = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let counted = bytes.len().min(to_usize(self.left));
         self.hasher.update(&bytes[..counted]);
         self.left -= counted as u64;
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use varve_block::to_usize;
 
 use varve_venti::{
     ARENA_HEAD_BYTES, ArenaHead, ArenaPlace, DecodePartitionError, PARTITION_HEADER_AT,
@@ -64,7 +65,7 @@ fn arenas_of(file: &File) -> io::Result<Result<Vec<ArenaPlace>, DecodePartitionE
         Err(error) => return Ok(Err(error)),
     };
     let table = header.table();
-    let length = usize::try_from(table.end - table.start).unwrap_or(0);
+    let length = to_usize(table.end - table.start);
     Ok(header.decode_table(&read_up_to(file, table.start, length)?))
 }
 

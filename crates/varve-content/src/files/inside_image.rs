@@ -18,7 +18,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use varve_block::BlockStore;
+use varve_block::{BlockStore, to_usize};
 use varve_image::{Disk, DiskProblem, FileId, FileSystem, FileSystemError, Volume, VolumeContent};
 use varve_tree::Entry;
 use varve_world::Workers;
@@ -129,7 +129,7 @@ impl ImageFiles {
     /// The content type of a volume that is shown as its bytes.
     #[must_use]
     pub fn content_of(&self, node: &Node) -> Option<VolumeContent> {
-        let index = usize::try_from(node.inode.checked_sub(2)?).ok()?;
+        let index = to_usize(node.inode.checked_sub(2)?);
         self.disk.volumes().get(index).map(Volume::content)
     }
 
@@ -179,7 +179,7 @@ impl ImageFiles {
 
     /// The volume that holds a file.
     fn part_of(&self, node: &Node) -> Option<ImagePart> {
-        self.part(usize::try_from(node.inode >> VOLUME_SHIFT).ok()?.checked_sub(1)?)
+        self.part(to_usize(node.inode >> VOLUME_SHIFT).checked_sub(1)?)
     }
 
     fn part(&self, index: usize) -> Option<ImagePart> {
@@ -187,11 +187,11 @@ impl ImageFiles {
     }
 
     fn place(&self, node: &Node) -> Option<ImageNode<'_>> {
-        let tag = usize::try_from(node.inode >> VOLUME_SHIFT).ok()?;
+        let tag = to_usize(node.inode >> VOLUME_SHIFT);
         match (tag, node.inode) {
             (0, 0) => Some(ImageNode::Disk),
             (0, 1) => Some(ImageNode::Raw(self.raw())),
-            (0, number) => Some(ImageNode::Raw(self.part(usize::try_from(number - 2).ok()?)?)),
+            (0, number) => Some(ImageNode::Raw(self.part(to_usize(number - 2))?)),
             (tag, number) => {
                 let files = self.opened.get(tag - 1)?.get()?.as_ref().ok()?;
                 Some(ImageNode::File(files, FileId(number & ((1 << VOLUME_SHIFT) - 1))))
@@ -231,7 +231,7 @@ impl Files for ImageFiles {
         if let Some(ImageNode::File(files, id)) = self.place(node) {
             return files.problem(id);
         }
-        let index = usize::try_from(node.inode.checked_sub(2)?).ok()?;
+        let index = to_usize(node.inode.checked_sub(2)?);
         let error =
             Box::new(UnreadableVolume { reason: self.opened.get(index)?.get()?.as_ref().err()?.to_string() });
         // The bytes of the volume are readable.

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use varve_block::{BlockKind, BlockStore, PutError, PutHints, Score};
+use varve_block::{BlockKind, BlockStore, PutError, PutHints, Score, to_usize};
 use varve_tree::{
     EarlierTree, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, ReplacedLeaves, Shape,
     put_leaves_with,
@@ -182,7 +182,7 @@ impl ArchiveImageJob<'_> {
                     ArchivedLeaves::Scores(self.store(&bytes, &replaced)?)
                 }
                 ImagePiece::Data { .. } => {
-                    let count = usize::try_from(leaf_count).expect("pieces are small");
+                    let count = to_usize(leaf_count);
                     ArchivedLeaves::Scores(scores.by_ref().take(count).collect())
                 }
             };
@@ -208,9 +208,7 @@ impl ArchiveImageJob<'_> {
     /// Reads the data of these pieces into `buffer`, one after the other.
     fn read(&self, pieces: &[ImagePiece], buffer: &mut Vec<u8>) -> Result<(), ArchiveImageError> {
         let data = pieces.iter().filter_map(|piece| match piece {
-            ImagePiece::Data { offset, bytes } => {
-                Some((*offset, usize::try_from(*bytes).expect("pieces are small")))
-            }
+            ImagePiece::Data { offset, bytes } => Some((*offset, to_usize(*bytes))),
             _ => None,
         });
         buffer.resize(data.clone().map(|(_, bytes)| bytes).sum(), 0);

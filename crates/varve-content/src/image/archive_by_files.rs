@@ -13,7 +13,7 @@
 use std::io;
 use std::ops::Range;
 
-use varve_block::{BlockKind, BlockStore};
+use varve_block::{BlockKind, BlockStore, to_usize};
 use varve_image::FilePlaces;
 use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, put_cut_leaves};
 use varve_world::{Workers, work_in_order};
@@ -250,5 +250,5 @@ fn bytes_of([before, own]: &[Range<u64>; 2]) -> u64 {
 }
 
 fn in_memory(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("pieces are small")
+    to_usize(bytes)
 }

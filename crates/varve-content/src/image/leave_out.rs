@@ -1,5 +1,6 @@
 //! Replaces left-out parts of an image by zeros, whatever the source holds there.
 
+use varve_block::to_usize;
 use varve_image::Ranges;
 
 use super::image_piece::ImagePiece;
@@ -29,7 +30,7 @@ pub(super) fn blank(bytes: &mut [u8], offset: u64, left_out: &Ranges) {
     let end = offset + bytes.len() as u64;
     let mut place = offset;
     while let Some(range) = left_out.next_after(place).filter(|range| range.start < end) {
-        let inside = |at: u64| usize::try_from(at.clamp(offset, end) - offset).expect("it is in memory");
+        let inside = |at: u64| to_usize(at.clamp(offset, end) - offset);
         bytes[inside(range.start)..inside(range.end)].fill(0);
         place = range.end;
     }
@@ -53,7 +54,7 @@ mod tests {
             let source: Vec<u8> = (0..size).map(|at| u8::try_from(at % 255 + 1).unwrap()).collect();
             let mut expected = source.clone();
             for at in left_out.iter().flatten().filter(|at| *at < size) {
-                expected[usize::try_from(at).unwrap()] = 0;
+                expected[to_usize(at)] = 0;
             }
             let mut archived = Vec::new();
             let mut read = 0;
@@ -62,11 +63,11 @@ mod tests {
                 prop_assert_eq!(offset % BLOCK, 0);
                 let piece = ImagePiece::Data { offset, bytes: (size - offset).min(4 * BLOCK) };
                 match part_of(piece, &left_out, BLOCK) {
-                    ImagePiece::Hole { bytes } => archived.extend(std::iter::repeat_n(0, usize::try_from(bytes).unwrap())),
+                    ImagePiece::Hole { bytes } => archived.extend(std::iter::repeat_n(0, to_usize(bytes))),
                     ImagePiece::Data { offset: from, bytes } => {
                         prop_assert!(from == offset && bytes > 0);
-                        let from = usize::try_from(offset).unwrap();
-                        let mut part = source[from..from + usize::try_from(bytes).unwrap()].to_vec();
+                        let from = to_usize(offset);
+                        let mut part = source[from..from + to_usize(bytes)].to_vec();
                         blank(&mut part, offset, &left_out);
                         archived.extend(part);
                         read += bytes;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use varve_block::BlockStore;
+use varve_block::{BlockStore, to_usize};
 use varve_tree::{Entry, Extent, Extents, ReadPointerError, ReadTreeError, TreeReader, difference};
 
 use crate::reading_content::{OnLoss, ReadContentError, TakeBytes};
@@ -217,7 +217,7 @@ impl PartExtent {
 
     /// The bytes of the leaf that belong to the part. Missing bytes are zeros.
     pub(crate) fn of(&self, leaf: &Bytes) -> Bytes {
-        let within = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(leaf.len());
+        let within = |place: u64| to_usize(place).min(leaf.len());
         leaf.slice(within(self.skipped)..within(self.skipped + self.length))
     }
 }

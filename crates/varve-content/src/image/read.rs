@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_block::{BlockName, BlockStore};
+use varve_block::{BlockName, BlockStore, to_usize};
 use varve_image::ReadAt;
 use varve_tree::{DueReadAhead, Entry, ReadTreeError, Streams, TreeReader};
 
@@ -66,7 +66,7 @@ impl ImageReader {
             Some(DueReadAhead::Interior) => {
                 let pointers =
                     self.blocks.interior_bytes_max() / u64::from(self.entry.pointer_bytes().max(1));
-                let pointers = usize::try_from(pointers).unwrap_or(usize::MAX);
+                let pointers = to_usize(pointers);
                 *expected = self.reader().read_interior(pointers, EXPECTED_COUNT_MAX);
                 expected.reverse();
             }

@@ -14,7 +14,7 @@ use std::path::Path;
 use bytes::Bytes;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise};
 use rustix::io::Errno;
-use varve_block::BlockStore;
+use varve_block::{BlockStore, to_usize};
 use varve_tree::{ReadTreeError, TreeReader};
 use varve_world::{Workers, work_in_order};
 
@@ -352,7 +352,7 @@ fn place(file: &dyn ImageSink, writes_zeros: bool, batch: &[PartExtent], leaves:
             let mut zeros = cut.length - leaf.len() as u64;
             while zeros > 0 {
                 let piece = zeros.min(BATCH_BYTES);
-                run.resize(run.len() + usize::try_from(piece).expect("a batch fits"), 0);
+                run.resize(run.len() + to_usize(piece), 0);
                 zeros -= piece;
                 file.write_all_at(&run, run_offset)?;
                 run_offset += run.len() as u64;

@@ -9,7 +9,7 @@
 //! the varint of `(n << 1) ^ (n >> 63)`. The fields are listed in
 //! `docs/internals/format.md`, section 5.
 
-use varve_block::has_kind;
+use varve_block::{has_kind, to_usize};
 
 /// The length of the longest varint, in bytes.
 const VARINT_BYTES_MAX: usize = 10;
@@ -140,7 +140,7 @@ pub fn frame(fields: &[u8], into: &mut Vec<u8>) {
 #[must_use]
 pub fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = split_varint(bytes)?;
-    rest.split_at_checked(usize::try_from(length).ok()?)
+    rest.split_at_checked(to_usize(length))
 }
 
 /// Why bytes are not the fields of a record.

@@ -3,7 +3,7 @@
 //!
 //! Invariant: memory holds at most one record and one batch of leaves.
 
-use varve_block::{BlockStore, has_kind};
+use varve_block::{BlockStore, has_kind, to_usize};
 use varve_tree::{Entry, Extent, Extents, ReadTreeError, TreeReader};
 
 use crate::records::fields::{split_record, split_varint};
@@ -159,10 +159,10 @@ impl<'a> Records<'a> {
         let wanted_from = self.buffer_offset.saturating_add(self.buffer.len() as u64);
         for (extent, bytes) in batch.iter().zip(self.reader.read_extents(batch)) {
             // Only the first leaf of a batch may begin before the requested position.
-            let passed = usize::try_from(wanted_from.saturating_sub(extent.offset)).unwrap_or(usize::MAX);
+            let passed = to_usize(wanted_from.saturating_sub(extent.offset));
             let buffered = self.buffer.len();
             // Zeros within an attribute may be a hole, but a hole is at most as long as a record.
-            let length = usize::try_from(extent.length).ok().filter(|length| *length <= RECORD_BYTES_MAX);
+            let length = Some(to_usize(extent.length)).filter(|length| *length <= RECORD_BYTES_MAX);
             let end = self.buffer.len().saturating_add(length.ok_or(ReadRecordsError::TooLarge)?);
             let bytes = bytes?;
             self.buffer.extend_from_slice(&bytes);

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use varve_block::to_usize;
 
 use rustix::fs::{Advice, SeekFrom, fadvise};
 use rustix::io::Errno;
@@ -88,7 +89,7 @@ fn compare_zeros(file: &File, range: Range<u64>) -> Result<(), ReadBackDifferenc
         if data >= range.end {
             return Ok(());
         }
-        let length = usize::try_from(range.end - data).unwrap_or(usize::MAX).min(HOLE_BYTES);
+        let length = to_usize(range.end - data).min(HOLE_BYTES);
         compare_bytes(file, data, &vec![0; length])?;
         offset = data + length as u64;
     }

@@ -102,6 +102,7 @@ fn insert(file: &mut BTreeMap<u64, u64>, range: Range<u64>, has_room: bool) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use varve_block::to_usize;
 
     use super::*;
 
@@ -112,19 +113,19 @@ mod tests {
             let mut bytes = [false; 80];
             for (start, length) in &added {
                 list.add(path, *start..start + length);
-                (*start..start + length).for_each(|byte| bytes[usize::try_from(byte).unwrap()] = true);
+                (*start..start + length).for_each(|byte| bytes[to_usize(byte)] = true);
             }
             let mut listed = [false; 80];
             let mut last_end = None;
             list.for_each(|_, range| {
                 assert!(range.start < range.end && last_end.is_none_or(|end| end < range.start), "{range:?}");
                 last_end = Some(range.end);
-                range.for_each(|byte| listed[usize::try_from(byte).unwrap()] = true);
+                range.for_each(|byte| listed[to_usize(byte)] = true);
             });
             prop_assert_eq!(bytes, listed);
             prop_assert_eq!(list.bytes(), bytes.iter().filter(|lost| **lost).count() as u64);
             for byte in 0..80 {
-                prop_assert_eq!(list.touches(path, &(byte..byte + 1)), bytes[usize::try_from(byte).unwrap()]);
+                prop_assert_eq!(list.touches(path, &(byte..byte + 1)), bytes[to_usize(byte)]);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::ops::{ControlFlow, Range};
 
-use varve_block::{BlockKind, BlockStore};
+use varve_block::{BlockKind, BlockStore, to_usize};
 use varve_tree::{Entry, ReadVentiFolderError, TreeReader, VacRecord, VentiFolder};
 use varve_world::Workers;
 
@@ -108,7 +108,7 @@ impl<'b> VacFiles<'b> {
     }
 
     fn text(&self, content: &Entry) -> Option<Vec<u8>> {
-        let length = usize::try_from(content.size()).ok().filter(|_| content.size() <= TEXT_BYTES_MAX)?;
+        let length = Some(content.size()).filter(|size| *size <= TEXT_BYTES_MAX).map(to_usize)?;
         let mut text = vec![0; length];
         TreeReader::new(self.blocks, content).read_at(0, &mut text).ok()?;
         Some(text)

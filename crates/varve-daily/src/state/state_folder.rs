@@ -367,6 +367,8 @@ impl StateFolder {
 
 #[cfg(test)]
 mod tests {
+    use varve_block::to_usize;
+
     use super::*;
 
     /// The notes about frozen views stay: a view that is still there is found by them.
@@ -389,7 +391,7 @@ mod tests {
         for number in 0..5 {
             // The log has just reached its limit.
             let line = format!("{}\n", json!({ "job": "snapshot home", "number": -1 }));
-            let count = usize::try_from(LOG_BYTES_MAX).unwrap() / line.len() + 1;
+            let count = to_usize(LOG_BYTES_MAX) / line.len() + 1;
             fs::write(path.join(LOG), line.repeat(count)).unwrap();
             let message = "x".repeat(100_000);
             let seconds = Some(f64::from(number));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use crate::bytes::read_at::ReadAt;
 
@@ -53,7 +54,7 @@ impl ReadAt for OverlaidBytes {
             if shown.is_empty() {
                 continue;
             }
-            let place = |at: u64| usize::try_from(at.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let place = |at: u64| to_usize(at.saturating_sub(offset));
             let into = into.get_mut(place(shown.start)..place(shown.end)).unwrap_or_default();
             part.source.read_at(part.at.saturating_add(shown.start.saturating_sub(*start)), into)?;
         }

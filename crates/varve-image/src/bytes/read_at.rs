@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 /// Bytes of a known size that several threads may read at any offset at the same time.
 pub trait ReadAt: Send + Sync {
@@ -47,7 +48,7 @@ impl ReadAt for Vec<u8> {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let from = usize::try_from(offset).ok().and_then(|start| self.get(start..)?.get(..into.len()));
+        let from = self.get(to_usize(offset)..).and_then(|rest| rest.get(..into.len()));
         into.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use varve_block::to_usize;
 
 use crate::bytes::read_at::ReadAt;
 use crate::contents::volume_content::{FileSystemKind as K, VolumeContent as V, ext_kind, is_fat};
@@ -471,7 +472,7 @@ impl<'a> ProbedVolume<'a> {
         while place < range.end {
             let start = place.saturating_sub(place.checked_rem(PIECE_BYTES).unwrap_or(0));
             let piece_end = start.saturating_add(PIECE_BYTES).min(range.end);
-            let inside = |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+            let inside = |at: u64| to_usize(at.saturating_sub(start));
             let part = inside(place)..inside(piece_end);
             bytes.extend_from_slice(self.piece(start).get(part).unwrap_or_default());
             place = piece_end;
@@ -483,9 +484,9 @@ impl<'a> ProbedVolume<'a> {
         let Self { volume, size, pieces, unreadable } = self;
         pieces.entry(start).or_insert_with(|| {
             let length = size.saturating_sub(start).min(PIECE_BYTES);
-            let mut piece = vec![0; usize::try_from(length).unwrap_or(0)];
+            let mut piece = vec![0; to_usize(length)];
             if volume.read_at(start, &mut piece).is_err() {
-                let sector_bytes = usize::try_from(SECTOR_BYTES).unwrap_or(usize::MAX);
+                let sector_bytes = to_usize(SECTOR_BYTES);
                 let places =
                     (0..).map(|number: u64| start.saturating_add(number.saturating_mul(SECTOR_BYTES)));
                 for (place, sector) in places.zip(piece.chunks_mut(sector_bytes)) {

@@ -15,6 +15,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use crate::bytes::fields::{has_at, u32_at};
 
@@ -78,7 +79,7 @@ pub(crate) fn check(head: &[u8], size: u64) -> Result<(), String> {
         return Err(format!("its swap header names {end} bytes, but it has {size}"));
     }
     let bad_count = u32_at(head, 1032);
-    let list_bytes = usize::try_from(bad_count).unwrap_or(usize::MAX).saturating_mul(4);
+    let list_bytes = to_usize(bad_count).saturating_mul(4);
     let list_end = BAD_PAGES_AT.saturating_add(list_bytes);
     let magic_at = page.saturating_sub(MAGIC_BYTES);
     let Some(list) = head.get(BAD_PAGES_AT..list_end).filter(|_| list_end <= magic_at) else {

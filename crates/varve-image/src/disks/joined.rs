@@ -4,6 +4,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use crate::bytes::read_at::ReadAt;
 
@@ -43,7 +44,7 @@ impl ReadAt for JoinedRanges {
         let (mut offset, mut rest) = (offset, into);
         for (begin, place) in pieces {
             let from = place.start.saturating_add(offset.saturating_sub(*begin));
-            let present = usize::try_from(place.end.saturating_sub(from)).unwrap_or(usize::MAX);
+            let present = to_usize(place.end.saturating_sub(from));
             let (now, later) = rest.split_at_mut(present.min(rest.len()));
             self.disk.read_at(from, now)?;
             offset = offset.saturating_add(now.len() as u64);

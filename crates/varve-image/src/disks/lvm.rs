@@ -9,6 +9,7 @@ mod text;
 
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use text::LvmSection;
 
@@ -146,7 +147,7 @@ fn read_member(volume: &Volume) -> Result<([u8; 32], VolumeGroups), String> {
     let mut head = [0; 2048];
     bytes.read_at(0, &mut head).map_err(|error| format!("has a label that cannot be read: {error}"))?;
     let label = head.chunks_exact(512).find(|sector| has_at(sector, 0, b"LABELONE")).ok_or("has no label")?;
-    let header_at = usize::try_from(u32_at(label, 20)).unwrap_or(usize::MAX);
+    let header_at = to_usize(u32_at(label, 20));
     let header = label.get(header_at..).ok_or("has a damaged label")?;
     // Two lists of positions, each with an empty one at its end: those of the extents, and those of
     // the texts.
@@ -184,9 +185,9 @@ fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<VolumeGroups, 
         return Err(format!("has a description with an impossible length of {length} bytes"));
     }
     // The area is a ring after its header.
-    let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
+    let mut text = vec![0; to_usize(length)];
     let before_end = size.saturating_sub(offset).min(length);
-    let (first, rest) = text.split_at_mut(usize::try_from(before_end).unwrap_or(0));
+    let (first, rest) = text.split_at_mut(to_usize(before_end));
     let read = |at: u64, into: &mut [u8]| match start.checked_add(at) {
         Some(at) => {
             bytes.read_at(at, into).map_err(|error| format!("has a description that cannot be read: {error}"))

@@ -41,6 +41,7 @@ mod trees;
 
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use self::contents::{BtrfsContent, Contents};
 use self::data_checksums::DataChecksums;
@@ -214,7 +215,7 @@ impl FileSystem for Btrfs {
         if found.inode.size > TARGET_BYTES_MAX {
             return Err(damaged(found.what(), "its target exceeds the maximum length"));
         }
-        let mut target = vec![0; usize::try_from(found.inode.size).unwrap_or(0)];
+        let mut target = vec![0; to_usize(found.inode.size)];
         self.contents.read(&self.trees, &found.content(), 0, &mut target)?;
         Ok(target)
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use parking_lot::Mutex;
 
@@ -149,7 +150,7 @@ impl Clusters {
             let Some((position, left)) = found else {
                 return Err(damaged(what, format!("its clusters end before byte {offset}")));
             };
-            let length = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let length = rest.len().min(to_usize(left));
             let (now, later) = rest.split_at_mut_checked(length).unwrap_or_default();
             self.volume.read_at(position, now).map_err(|source| FileSystemError::Read {
                 what: format!("{what} (byte {offset})"),
@@ -221,12 +222,12 @@ impl Clusters {
             // Entries of twelve bits may cross the end of a window.
             let length = self.volume.size().saturating_sub(start).min(WINDOW_BYTES.saturating_add(4));
             window.bytes.clear();
-            window.bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+            window.bytes.resize(to_usize(length), 0);
             let read = self.volume.read_at(start, &mut window.bytes);
             read.map_err(|source| FileSystemError::Read { what: "table of clusters".into(), source })?;
             window.start = start;
         }
-        let within = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+        let within = to_usize(at.saturating_sub(start));
         Ok(crate::bytes::fields::array_at(&window.bytes, within))
     }
 

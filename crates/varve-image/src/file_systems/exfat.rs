@@ -14,6 +14,7 @@ mod entries;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use self::boot::ExfatBootSector;
 use self::entries::{ENTRY_BYTES, EntrySet, IN_USE, SET_ENTRIES_MAX};
@@ -161,7 +162,7 @@ impl ExFat {
         while offset < entries.bytes {
             let Some((position, left)) = self.clusters.run_at(&entries.chain, offset) else { break };
             let length = left.min(FOLDER_READ_BYTES).min(entries.bytes.saturating_sub(offset));
-            buffer.resize(usize::try_from(length).unwrap_or(0), 0);
+            buffer.resize(to_usize(length), 0);
             let read = self.volume.read_at(position, &mut buffer);
             read.map_err(|source| FileSystemError::Read { what: "folder".into(), source })?;
             let first = offset.checked_div(ENTRY_BYTES).unwrap_or(0);
@@ -254,10 +255,10 @@ impl FileSystem for ExFat {
             });
         };
         let left = entry.size.saturating_sub(offset);
-        let length = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
+        let length = to_usize(left).min(into.len());
         let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else { return Ok(0) };
         // Bytes that were never written read as zeros, regardless of the bytes on the disk.
-        let written = usize::try_from(entry.written.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let written = to_usize(entry.written.saturating_sub(offset));
         let (written, rest) = wanted.split_at_mut(written.min(length));
         rest.fill(0);
         if !written.is_empty() {

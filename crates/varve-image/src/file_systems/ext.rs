@@ -27,6 +27,7 @@ mod xattr;
 
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 pub use block_map::BlockRun;
 use index::IndexAnswer;
@@ -226,7 +227,7 @@ impl ExtFileSystem {
 
     fn read_inode(&self, inode: &ExtInode, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
         let present = inode.size.saturating_sub(offset);
-        let length = usize::try_from(present).unwrap_or(usize::MAX).min(into.len());
+        let length = to_usize(present).min(into.len());
         let (into, _) = into.split_at_mut(length);
         if inode.is_encrypted() && length > 0 {
             let what = format!("inode {}", inode.number);
@@ -234,8 +235,7 @@ impl ExtFileSystem {
         }
         if inode.has_inline_data() {
             let data = self.inline_data(inode)?;
-            let present =
-                usize::try_from(offset).ok().and_then(|start| data.get(start..)).unwrap_or_default();
+            let present = data.get(to_usize(offset)..).unwrap_or_default();
             into.iter_mut()
                 .zip(present.iter().copied().chain(std::iter::repeat(0)))
                 .for_each(|(into, from)| *into = from);
@@ -248,8 +248,7 @@ impl ExtFileSystem {
             let inside = at.checked_rem(block_bytes).unwrap_or(0);
             let run = self.run_at(inode, logical)?;
             let bytes = run.count.saturating_mul(block_bytes).saturating_sub(inside);
-            let (now, later) =
-                rest.split_at_mut(usize::try_from(bytes).unwrap_or(usize::MAX).min(rest.len()));
+            let (now, later) = rest.split_at_mut(to_usize(bytes).min(rest.len()));
             match run.data() {
                 None => now.fill(0),
                 Some(physical) => {
@@ -369,7 +368,7 @@ impl FileSystem for ExtFileSystem {
         if inode.size > TARGET_BYTES_MAX {
             return Err(damaged(what(), "its target exceeds the maximum length"));
         }
-        let mut target = vec![0; usize::try_from(inode.size).unwrap_or(0)];
+        let mut target = vec![0; to_usize(inode.size)];
         if is_short(&inode) && !inode.has_inline_data() && !inode.is_encrypted() {
             let map = inode.map();
             target.iter_mut().zip(map).for_each(|(into, from)| *into = from);

@@ -15,6 +15,7 @@ pub(crate) use self::entry::entry_status;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use self::boot::{FatBootSector, FatRootFolder};
 use self::entry::{ENTRY_BYTES, FatEntry, FatSlot, LongName};
@@ -130,7 +131,7 @@ impl Fat {
                 return Err(damaged("folder", "it exceeds the maximum size of a folder".into()));
             }
             let length = left.min(FOLDER_READ_BYTES);
-            buffer.resize(usize::try_from(length).unwrap_or(0), 0);
+            buffer.resize(to_usize(length), 0);
             let read = self.volume.read_at(position, &mut buffer);
             read.map_err(|source| FileSystemError::Read { what: "folder".into(), source })?;
             for (slot, at) in buffer.as_chunks::<32>().0.iter().zip((position..).step_by(32)) {
@@ -189,7 +190,7 @@ impl FileSystem for Fat {
             });
         };
         let left = u64::from(entry.size).saturating_sub(offset);
-        let length = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
+        let length = to_usize(left).min(into.len());
         let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else { return Ok(0) };
         self.clusters.read(&self.chain(&entry)?, offset, wanted, "file")?;
         Ok(length)

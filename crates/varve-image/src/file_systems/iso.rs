@@ -14,6 +14,7 @@ mod rock_ridge;
 
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use self::descriptor::VolumeDescriptor;
 use self::record::{IsoRecord, NameEncoding};
@@ -83,7 +84,7 @@ impl Iso {
     fn record(&self, position: u64) -> Result<IsoRecord, FileSystemError> {
         let mut bytes = [0; 256];
         let left = self.volume.size().saturating_sub(position);
-        let length = usize::try_from(left.min(256)).unwrap_or(0);
+        let length = to_usize(left.min(256));
         let what = || format!("record at {position}");
         let Some(there) = bytes.get_mut(..length) else {
             return Err(FileSystemError::Absent { what: what() });
@@ -259,7 +260,7 @@ impl FileSystem for Iso {
                 break;
             };
             let position = extent.start.saturating_add(place.saturating_sub(*before));
-            let left = usize::try_from(extent.end.saturating_sub(position)).unwrap_or(usize::MAX);
+            let left = to_usize(extent.end.saturating_sub(position));
             let length = left.min(rest.len());
             let Some(wanted) = rest.get_mut(..length).filter(|wanted| !wanted.is_empty()) else { break };
             let read = self.volume.read_at(position, wanted);

@@ -4,6 +4,7 @@
 use std::io;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use quick_cache::sync::Cache;
 
@@ -42,7 +43,7 @@ impl MetadataCache {
         let block_bytes = u64::from(block_bytes).max(1);
         let chunk_bytes = block_bytes.max(CHUNK_BYTES);
         let count = CACHE_BYTES.checked_div(chunk_bytes).unwrap_or(1);
-        let chunks = Cache::new(usize::try_from(count).unwrap_or(1));
+        let chunks = Cache::new(to_usize(count));
         Self { volume, block_bytes, chunk_bytes, chunks }
     }
 
@@ -51,8 +52,8 @@ impl MetadataCache {
         let at = block.checked_mul(self.block_bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
         let number = at.checked_div(self.chunk_bytes).unwrap_or(0);
         let place = at.checked_rem(self.chunk_bytes).unwrap_or(0);
-        let place = usize::try_from(place).unwrap_or(0);
-        let length = usize::try_from(self.block_bytes).unwrap_or(usize::MAX);
+        let place = to_usize(place);
+        let length = to_usize(self.block_bytes);
         let place = place..place.saturating_add(length);
         let chunk = self.chunks.get_or_insert_with(&number, || self.read_chunk(number));
         match chunk {
@@ -69,7 +70,7 @@ impl MetadataCache {
     fn read_chunk(&self, number: u64) -> io::Result<Arc<[u8]>> {
         let at = number.saturating_mul(self.chunk_bytes);
         let length = self.chunk_bytes.min(self.volume.size().saturating_sub(at));
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        let mut bytes = vec![0; to_usize(length)];
         self.volume.read_at(at, &mut bytes)?;
         Ok(bytes.into())
     }

@@ -25,6 +25,7 @@ mod xattr;
 
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use inode::{XfsFork, XfsForm, XfsInode, what};
 use replay::XfsReplay;
@@ -190,7 +191,7 @@ impl XfsFiles {
 
     fn read_content(&self, inode: &XfsInode, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
         let present = inode.size.saturating_sub(offset);
-        let length = usize::try_from(present).unwrap_or(usize::MAX).min(into.len());
+        let length = to_usize(present).min(into.len());
         let (into, _) = into.split_at_mut(length);
         let block_bytes = u64::from(self.superblock.block_bytes).max(1);
         let (mut at, mut rest) = (offset, into);
@@ -199,8 +200,7 @@ impl XfsFiles {
             let inside = at.checked_rem(block_bytes).unwrap_or(0);
             let run = self.run_at(inode, XfsFork::Content, logical)?;
             let bytes = run.count.saturating_mul(block_bytes).saturating_sub(inside);
-            let (now, later) =
-                rest.split_at_mut(usize::try_from(bytes).unwrap_or(usize::MAX).min(rest.len()));
+            let (now, later) = rest.split_at_mut(to_usize(bytes).min(rest.len()));
             match run.block {
                 None => now.fill(0),
                 Some(block) => {
@@ -224,7 +224,7 @@ impl XfsFiles {
     /// a header.
     fn target_in_blocks(&self, link: &XfsInode) -> Result<Vec<u8>, FileSystemError> {
         const TARGET: [XfsBlockKind; 1] = [XfsBlockKind { name: "its target", magics: [0, 0x5853_4c4d] }];
-        let size = usize::try_from(link.size).unwrap_or(usize::MAX);
+        let size = to_usize(link.size);
         let block_bytes = u64::from(self.superblock.block_bytes).max(1);
         let (mut target, mut logical) = (Vec::new(), 0_u64);
         while target.len() < size {
@@ -257,9 +257,9 @@ fn read_superblock(volume: &dyn ReadAt) -> Result<XfsSuperblock, FileSystemError
     };
     let first = read(SUPERBLOCK_BYTES)?;
     let superblock = XfsSuperblock::parse(&first)?;
-    match usize::try_from(superblock.sector_bytes) {
-        Ok(length) if length != SUPERBLOCK_BYTES => XfsSuperblock::parse(&read(length)?),
-        _ => Ok(superblock),
+    match to_usize(superblock.sector_bytes) {
+        SUPERBLOCK_BYTES => Ok(superblock),
+        length => XfsSuperblock::parse(&read(length)?),
     }
 }
 
@@ -345,7 +345,7 @@ impl FileSystem for XfsFiles {
         match inode.form(XfsFork::Content)? {
             Some(XfsForm::Local) => {
                 let target = inode.fork(XfsFork::Content);
-                let target = usize::try_from(inode.size).ok().and_then(|size| target.get(..size));
+                let target = target.get(..to_usize(inode.size));
                 Ok(target.ok_or_else(|| damaged(what(link.0), "its target is cut off"))?.to_vec())
             }
             _ => self.target_in_blocks(&inode),

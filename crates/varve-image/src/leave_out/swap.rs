@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
+use varve_block::to_usize;
 
 use crate::contents::swap_header::{self, memory_in};
 use crate::contents::volume_content::{FileSystemKind, VolumeContent};
@@ -122,7 +123,7 @@ pub(crate) fn candidates<'a>(disk: &'a Disk, opened: &'a [OpenExt<'a>]) -> Vec<S
 fn swap_volume(volume: &Volume) -> Option<SwapCandidate<'_>> {
     let is_called_swap = volume.partition_type().is_some_and(|kind| kind.is_swap());
     let mut head = vec![0; HEAD_BYTES];
-    head.truncate(usize::try_from(volume.size()).unwrap_or(usize::MAX));
+    head.truncate(to_usize(volume.size()));
     let (memory, doubt) = match volume.read().read_at(0, &mut head) {
         Ok(()) => (memory_in(&head), swap_header::check(&head, volume.size()).err()),
         Err(error) => (None, Some(format!("its first page cannot be read: {error}"))),

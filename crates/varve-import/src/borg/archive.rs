@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+use varve_block::to_usize;
 
 use jiff::tz::TimeZone;
 use serde::Deserialize;
@@ -469,7 +470,7 @@ impl BorgTree<'_> {
     fn with_content(&self, step: TreeStep, is_taken: bool) -> ForeignStep {
         let TreeStep::Entry(mut node) = step else { return ForeignStep::Tree(step) };
         let number = std::mem::take(&mut node.inode);
-        let place = number.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+        let place = number.checked_sub(1).map(to_usize);
         let Some((place, file)) = place.and_then(|place| Some((place, self.files.get(place)?))) else {
             return ForeignStep::Tree(TreeStep::Entry(node));
         };

@@ -2,6 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use serde::Deserialize;
+use varve_block::to_usize;
 
 use super::crypto::OVERHEAD_BYTES;
 use super::restic_id::ResticId;
@@ -81,7 +82,7 @@ impl PackedPlace {
             Some(length) => Some(is_possible(length)?),
         };
         let (offset, length) = (u32::try_from(offset).ok()?, is_possible(length)?);
-        let is_long_enough = usize::try_from(length).is_ok_and(|length| length >= OVERHEAD_BYTES);
+        let is_long_enough = to_usize(length) >= OVERHEAD_BYTES;
         is_long_enough.then_some(Self { id, kind, offset, length, uncompressed })
     }
 }

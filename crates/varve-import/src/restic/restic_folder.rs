@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -197,7 +198,7 @@ impl ResticFolder {
         let length = u32::from_le_bytes(length);
         let start = end.checked_sub(length.into()).filter(|_| length <= HEADER_BYTES_MAX);
         let start = start.ok_or("the length of its header is impossible")?;
-        let mut sealed = vec![0; usize::try_from(length).unwrap_or(0)];
+        let mut sealed = vec![0; to_usize(length)];
         file.read_exact_at(&mut sealed, start).map_err(text)?;
         let header = self.key.open(&mut sealed).map_err(|error| error.to_string())?;
         parse_pack_header(header).map_err(|error| error.to_string())
@@ -243,7 +244,7 @@ impl ResticFolder {
         if u64::from(offset) + u64::from(length) > present {
             return Err(damaged(format!("the pack ends at byte {present}")));
         }
-        let mut sealed = vec![0; usize::try_from(length).unwrap_or(0)];
+        let mut sealed = vec![0; to_usize(length)];
         file.read_exact_at(&mut sealed, offset.into()).map_err(unread)?;
         self.key.open(&mut sealed).map_err(|error| damaged(error.to_string()))?;
         let start = OVERHEAD_BYTES / 2;
@@ -261,7 +262,7 @@ impl ResticFolder {
     }
 
     fn pack_path(&self, pack: u32) -> PathBuf {
-        let id = usize::try_from(pack).ok().and_then(|pack| self.packs.get(pack)).copied();
+        let id = self.packs.get(to_usize(pack)).copied();
         let name = id.map(|id| id.to_string()).unwrap_or_default();
         let data = self.folder.join("data");
         let usual = data.join(name.get(..2).unwrap_or_default()).join(&name);
@@ -347,7 +348,7 @@ fn open_file(key: &SealKey, mut sealed: Vec<u8>) -> Result<Vec<u8>, String> {
 
 /// Decompresses to exactly `bytes` bytes.
 fn decompress(compressed: &[u8], bytes: u64) -> Result<Vec<u8>, String> {
-    let room = usize::try_from(bytes.min(BLOB_BYTES_MAX.into())).unwrap_or(0);
+    let room = to_usize(bytes.min(BLOB_BYTES_MAX.into()));
     let mut plain = Vec::with_capacity(room);
     zstd_safe::decompress(&mut plain, compressed)
         .map_err(|code| format!("it cannot be decompressed ({})", zstd_safe::get_error_name(code)))?;

@@ -2,6 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io::{self, Read};
+use varve_block::to_usize;
 
 use varve_image::{DeviceNumber, FileTime, Xattr};
 
@@ -343,8 +344,7 @@ impl<R: Read> TarEntries<R> {
                 }
             }
         }
-        let wanted =
-            usize::try_from(self.range_left.min(self.data_left)).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        let wanted = to_usize(self.range_left.min(self.data_left)).min(PIECE_BYTES);
         self.buffer.resize(PIECE_BYTES, 0);
         let room = self.buffer.get_mut(..wanted).unwrap_or_default();
         let filled = match self.stream.read(room) {

@@ -2,6 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
+use varve_block::to_usize;
 
 use varve_image::{FileTime, Xattr};
 
@@ -43,7 +44,7 @@ impl PaxRecords {
             }
             let space = bytes.iter().position(|byte| *byte == b' ').ok_or(PaxError)?;
             let digits = bytes.get(..space).ok_or(PaxError)?;
-            let length = decimal(digits).and_then(|length| usize::try_from(length).ok()).ok_or(PaxError)?;
+            let length = decimal(digits).map(to_usize).ok_or(PaxError)?;
             let (record, rest) = bytes.split_at_checked(length).ok_or(PaxError)?;
             let record = record.get(space..).and_then(|record| record.strip_prefix(b" ")).ok_or(PaxError)?;
             let record = record.strip_suffix(b"\n").ok_or(PaxError)?;

@@ -2,6 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::pax::decimal;
+use varve_block::to_usize;
 
 /// Upper bound on the ranges of a file.
 pub(super) const RANGE_COUNT_MAX: usize = 4 << 20;
@@ -83,8 +84,7 @@ impl LeadingMap {
 
     fn is_complete(&self) -> Result<bool, SparseError> {
         let Some(count) = self.numbers.first() else { return Ok(false) };
-        let count =
-            usize::try_from(*count).ok().filter(|count| *count <= RANGE_COUNT_MAX).ok_or(SparseError)?;
+        let count = Some(to_usize(*count)).filter(|count| *count <= RANGE_COUNT_MAX).ok_or(SparseError)?;
         Ok(self.numbers.len().saturating_sub(1) >= count.saturating_mul(2))
     }
 }

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use jiff::tz::TimeZone;
 use rawzip::{FileReader, RECOMMENDED_BUFFER_SIZE, ZipArchive, ZipArchiveEntryWayfinder};
@@ -269,7 +270,7 @@ impl ForeignTree for ZipTree<'_> {
         let step = match self.steps.next() {
             Some(TreeStep::Entry(mut node)) => {
                 let number = std::mem::take(&mut node.inode);
-                let place = number.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+                let place = number.checked_sub(1).map(to_usize);
                 match place.and_then(|place| self.files.get(place)) {
                     None => TreeStep::Entry(node),
                     Some(file) => {

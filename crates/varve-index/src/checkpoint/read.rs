@@ -4,6 +4,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
+use varve_block::to_usize;
 
 use super::{
     CHECKPOINT_NOTE_BYTES_MAX, CODE_BYTES, CheckpointHeader, HEADER_BYTES, MAGIC, PIECE_BYTES,
@@ -135,9 +136,10 @@ impl CheckpointSource<'_, '_> {
 
     /// Returns the length that the part at `offset` claims, if that many bytes exist.
     fn present(&self, claimed: u64, offset: u64) -> Result<usize, ReadCheckpointError> {
-        match usize::try_from(claimed) {
-            Ok(length) if claimed <= self.bytes_total.saturating_sub(self.offset) => Ok(length),
-            _ => Err(ReadCheckpointError::Unauthentic { offset }),
+        if claimed <= self.bytes_total.saturating_sub(self.offset) {
+            Ok(to_usize(claimed))
+        } else {
+            Err(ReadCheckpointError::Unauthentic { offset })
         }
     }
 
@@ -205,8 +207,7 @@ impl CheckpointSections<'_, '_> {
         number: u64,
         address_bits: u64,
     ) -> Option<IndexSegment<PAGE_SLOTS>> {
-        let prefix_bits =
-            prefix_bits(usize::try_from(number).ok()?, usize::try_from(self.segment_count).ok()?);
+        let prefix_bits = prefix_bits(to_usize(number), to_usize(self.segment_count));
         IndexSegment::from_slots(prefix_bits, u32::try_from(address_bits).ok()?, &self.slots)
     }
 }

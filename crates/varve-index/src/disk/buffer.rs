@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use varve_block::LogAddress;
+use varve_block::{LogAddress, to_usize};
 
 use super::IndexEntry;
 use super::table::{EntryTable, Inserted, SLOT_BYTES};
@@ -77,7 +77,7 @@ impl EntryBuffer {
 
     /// Returns the number of entries that fit into `memory_bytes`.
     pub(super) fn capacity_in(memory_bytes: u64) -> usize {
-        let slots = usize::try_from(memory_bytes / SLOT_BYTES as u64).unwrap_or(usize::MAX / SLOTS);
+        let slots = to_usize(memory_bytes / SLOT_BYTES as u64);
         slots.max(SLOTS_MIN) / SLOTS * ENTRIES
     }
 

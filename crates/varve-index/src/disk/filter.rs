@@ -5,6 +5,8 @@
 //! one bit in each of its eight words, so a look-up costs one miss of the processor's cache. At 16
 //! bits a key, a full filter lets fewer than one absent key in a thousand through.
 
+use varve_block::to_usize;
+
 /// The words of a line, which is one line of the processor's cache.
 const LINE_WORDS: usize = 8;
 /// The bits of a filter for each key of its capacity.
@@ -39,7 +41,7 @@ impl Filter {
 
     /// Returns the number of lines of a filter that must fit into memory.
     pub(super) fn lines_for(capacity: u64) -> usize {
-        let line_count = Self::line_count(capacity).and_then(|count| usize::try_from(count).ok());
+        let line_count = Self::line_count(capacity).map(to_usize);
         line_count.expect("a filter that memory can hold")
     }
 

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use varve_world::{FileName, Storage, is_exhausted};
 
@@ -111,7 +112,7 @@ impl MergePass {
             let mut taken = 0;
             if let Some(reader) = old {
                 let ready = reader.ready()?;
-                let most = usize::try_from(left).unwrap_or(usize::MAX).min(ready.len());
+                let most = to_usize(left).min(ready.len());
                 let is_before = |entry: &IndexEntry| buffered.is_none_or(|buffered| *entry <= buffered);
                 for entry in ready.iter().take(most).take_while(|entry| is_before(entry)) {
                     if outdated.is_empty() || !outdated.contains(entry.address) {

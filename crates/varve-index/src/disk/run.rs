@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use varve_block::LogAddress;
+use varve_block::{LogAddress, to_usize};
 use varve_world::{FileName, Storage};
 
 use super::IndexEntry;
@@ -118,9 +118,9 @@ impl RunReader {
         if page == page_count {
             return Ok(false);
         }
-        let mut offset = usize::try_from(page - self.piece_page).unwrap_or(usize::MAX) * PAGE_BYTES;
+        let mut offset = to_usize(page - self.piece_page) * PAGE_BYTES;
         if offset >= self.piece.len() {
-            let rest = usize::try_from(page_count - page).unwrap_or(usize::MAX).saturating_mul(PAGE_BYTES);
+            let rest = to_usize(page_count - page).saturating_mul(PAGE_BYTES);
             self.piece.resize(rest.min(PIECE_BYTES), 0);
             (self.piece_page, offset) = (page, 0);
             self.read(0)?;
@@ -157,7 +157,7 @@ impl RunReader {
         // Entries out of order would make the next run unsearchable. The addresses of one key may
         // be in any order: earlier versions could write entries in place.
         let first = self.entries.first().map(|entry| entry.key);
-        let fence = usize::try_from(page).ok().and_then(|page| self.run.fences.get(page)).copied();
+        let fence = self.run.fences.get(to_usize(page)).copied();
         last <= first && self.entries.is_sorted_by_key(|entry| entry.key) && first == fence
     }
 }

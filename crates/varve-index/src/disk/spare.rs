@@ -6,6 +6,7 @@
 //! pages. The memory of a buffer that a pass has written is cleared and reused in the same way.
 
 use std::collections::TryReserveError;
+use varve_block::to_usize;
 
 use super::buffer::EntryBuffer;
 use super::filter::{Filter, FilterLine};
@@ -109,7 +110,7 @@ impl SpareFilter {
     /// or the command line: if there is not enough memory, the filter begins small and grows.
     pub(super) fn expecting(expected: u64, present: u64) -> Self {
         let capacity = expected.max(present).max(1);
-        let line_count = Filter::line_count(capacity).and_then(|count| usize::try_from(count).ok());
+        let line_count = Filter::line_count(capacity).map(to_usize);
         match line_count.map(|count| PreparedList::reserve(FilterLine::default(), count)) {
             Some(Ok(lines)) => Self { lines, capacity },
             Some(Err(_)) | None => Self::new(present.max(FEW_KEYS)),

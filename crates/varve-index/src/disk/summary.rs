@@ -24,6 +24,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
+use varve_block::to_usize;
 
 use varve_world::{FileName, Storage};
 
@@ -132,7 +133,7 @@ impl Summary {
             append(&body)?;
             let mut hasher = blake3::Hasher::new_keyed(key);
             hasher.update(code.as_bytes());
-            for first in (0..usize::try_from(line_count).unwrap_or(usize::MAX)).step_by(PIECE_LINES) {
+            for first in (0..to_usize(line_count)).step_by(PIECE_LINES) {
                 let piece = filter_bytes(first, PIECE_LINES);
                 hasher.update(&piece);
                 append(&piece)?;
@@ -177,7 +178,7 @@ impl Summary {
         // Lengths in the file are compared with the file's length before memory is allocated. A
         // truncated filter is rebuilt.
         let body_bytes = lengths.body_bytes().filter(|bytes| *bytes <= bytes_total).ok_or_else(damaged)?;
-        let mut body = vec![0; usize::try_from(body_bytes).map_err(|_| damaged())?];
+        let mut body = vec![0; to_usize(body_bytes)];
         storage.read_at(&file, 0, &mut body).map_err(failed)?;
         let (body, code) = body.split_last_chunk::<CODE_BYTES>().ok_or_else(damaged)?;
         if blake3::keyed_hash(key, body) != *code {
@@ -209,8 +210,7 @@ impl Summary {
             return None;
         }
         let identity = RunIdentity { generation, session: *session, key_bits };
-        let lengths =
-            SummaryLengths { note: usize::try_from(note).ok()?, pages: usize::try_from(pages).ok()? };
+        let lengths = SummaryLengths { note: to_usize(note), pages: to_usize(pages) };
         let (note, fences) = (Vec::new(), Vec::new());
         Some((Self { identity, entry_count, filter_capacity, filter_keys, note, fences }, lengths))
     }
@@ -230,7 +230,7 @@ impl Summary {
         let piece_bytes = LINE_BYTES.checked_mul(PIECE_LINES as u64)?;
         while offset < end {
             let bytes = end.saturating_sub(offset).min(piece_bytes);
-            let mut piece = vec![0; usize::try_from(bytes).ok()?];
+            let mut piece = vec![0; to_usize(bytes)];
             storage.read_at(&summary_file(), offset, &mut piece).ok()?;
             hasher.update(&piece);
             filter.set_lines(line, &piece);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use varve_block::BlockKind;
+use varve_block::{BlockKind, to_usize};
 use varve_log::{ClumpBytes, FrameBytes};
 use varve_store::StoreConfig;
 use varve_trace::{SourceKind, TraceReader, TraceRecord, TraceRun};
@@ -196,8 +196,7 @@ impl TracedBlocks {
             }
             TraceRecord::Put(run) if run.block_type.kind() == BlockKind::Data => self.put(run)?,
             TraceRecord::Get(run) if run.block_type.kind() == BlockKind::Data => {
-                let known = (run.first_id..run.end_id())
-                    .filter_map(|id| *self.numbers.get(usize::try_from(id).ok()?)?);
+                let known = (run.first_id..run.end_id()).filter_map(|id| *self.numbers.get(to_usize(id))?);
                 self.read.extend(known);
             }
             _ => {}
@@ -206,7 +205,7 @@ impl TracedBlocks {
     }
 
     fn put(&mut self, run: &TraceRun) -> Result<()> {
-        let end = usize::try_from(run.end_id()).context("an id does not fit into memory")?;
+        let end = to_usize(run.end_id());
         ensure!(end <= BLOCKS_MAX, "the trace has more than {BLOCKS_MAX} blocks");
         if end > self.numbers.len() {
             self.numbers.resize(end, None);
@@ -216,7 +215,7 @@ impl TracedBlocks {
         }
         let state = self.states.entry(self.series).or_default();
         let mut place = run.place;
-        for id in end - usize::try_from(run.block_count)?..end {
+        for id in end - to_usize(run.block_count)..end {
             let number = match self.numbers[id] {
                 Some(number) => number,
                 None => {

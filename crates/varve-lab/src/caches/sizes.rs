@@ -8,6 +8,7 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
+use varve_block::to_usize;
 use varve_log::{ArenaMap, FrameBytes};
 use varve_sim::{PageCacheLimits, SeededDraw};
 use varve_store::{CacheBytes, StoreConfig};
@@ -131,7 +132,7 @@ fn readings(is_default: bool) -> Vec<(u64, usize)> {
 fn single_reads(workload: &CachedWorkload, args: &StoreSizeStudy) -> Vec<u32> {
     let newest = &workload.newest;
     let block_bytes = workload.sizes.first().map_or(1, |size| u64::from(*size));
-    let hot = usize::try_from(HOT_BYTES / block_bytes).unwrap_or(usize::MAX).clamp(1, newest.len() / 4 + 1);
+    let hot = to_usize(HOT_BYTES / block_bytes).clamp(1, newest.len() / 4 + 1);
     let mut draw = SeededDraw::new(args.seed);
     let hot_start = draw.index(newest.len() - hot);
     let read = |_| {

@@ -6,6 +6,7 @@
 //! the source, or the changed part of it with some of what is beside.
 
 use anyhow::{Result, ensure};
+use varve_block::to_usize;
 use varve_trace::{
     ClassHistogram, SizeClass, SnapshotBegin, SnapshotShape, SourceKind, TraceProfile, TraceRecord,
 };
@@ -128,7 +129,7 @@ impl GeneratedSource<'_> {
             let is_repeated = (repeated as f64) < repeated_share * bytes as f64;
             let histogram = if is_repeated { &first.repeated_runs } else { &first.new_runs };
             let length = self.maker.dice.of_histogram(histogram).max(1).min(goal - bytes);
-            let mut at = usize::try_from(self.maker.dice.below(self.blocks.len() as u64))?;
+            let mut at = to_usize(self.maker.dice.below(self.blocks.len() as u64));
             let mut done = 0;
             while done < length {
                 let block = match self.blocks.get(at).filter(|_| is_repeated) {

@@ -12,6 +12,7 @@
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
+use varve_block::to_usize;
 use varve_trace::{SizeClass, SnapshotBegin, SourceKind, TraceRecord};
 
 use super::TraceSink;
@@ -226,7 +227,7 @@ impl FslTree {
         let mut place = 0;
         for file in &self.files {
             for chunk in &file.chunks {
-                let class = self.classes[usize::try_from(*chunk)?];
+                let class = self.classes[to_usize(*chunk)];
                 sink.put(place, *chunk, self.profile.chunk_bytes, class)?;
                 place += u64::from(self.profile.chunk_bytes);
             }

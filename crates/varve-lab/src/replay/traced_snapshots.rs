@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use anyhow::{Result, bail};
-use varve_block::BlockKind;
+use varve_block::{BlockKind, to_usize};
 use varve_trace::{SnapshotBegin, SourceKind, TraceRun};
 
 /// The snapshots of a trace, as far as it was replayed.
@@ -77,7 +77,7 @@ impl TracedSnapshots {
     }
 
     pub(super) fn forget(&mut self, snapshot: u64) -> Result<()> {
-        let number = usize::try_from(snapshot).unwrap_or(usize::MAX);
+        let number = to_usize(snapshot);
         let ended_count = self.ended.len();
         match (self.ended.get_mut(number), &mut self.current) {
             (Some(ended), _) => *ended = None,

@@ -15,14 +15,13 @@
 //! Invariant: `log_bytes + 24 * page_count + 96` is the length of the file.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::LittleEndian;
+use varve_block::{LittleEndian, to_usize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::arenas::address::ArenaMap;
 use crate::arenas::sectors::{in_sectors, may_be_lost};
 use crate::keys::cipher::{CODE_BYTES, constant_time_equal};
 use crate::keys::log_keys::LogKeys;
-use crate::records::field_reader::to_usize;
 use crate::records::granule::{GRANULE_BYTES, Granule};
 use crate::records::record_header::record_bytes;
 use crate::records::record_sizes::EMPTY_PAGE_BYTES;

@@ -1,6 +1,7 @@
 //! Sectors: the unit that a disk writes atomically, and the traces of a power cut.
 
 use crate::records::granule::GRANULE_BYTES;
+use varve_block::to_usize;
 
 /// The smallest unit that a disk writes whole or loses whole. A record's header never crosses a
 /// sector boundary.
@@ -11,7 +12,7 @@ const _: () = assert!(SECTOR_GRANULES as u64 * GRANULE_BYTES == SECTOR_BYTES as 
 
 /// Splits `bytes`, which begin at offset `start` of their file, at sector boundaries.
 pub(crate) fn in_sectors(start: u64, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let in_first = SECTOR_BYTES - usize::try_from(start % SECTOR_BYTES as u64).unwrap_or_default();
+    let in_first = SECTOR_BYTES - to_usize(start % SECTOR_BYTES as u64);
     let (first, others) = bytes.split_at(in_first.min(bytes.len()));
     std::iter::once(first).chain(others.chunks(SECTOR_BYTES))
 }

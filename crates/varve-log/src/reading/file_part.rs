@@ -1,6 +1,7 @@
 //! A part of a file in memory, in the pieces in which it was received.
 
 use bytes::Bytes;
+use varve_block::to_usize;
 
 /// Consecutive bytes of a file. Each piece stays in the buffer in which it was received.
 #[derive(Debug, Clone, Default)]
@@ -32,8 +33,7 @@ impl FilePart {
         while self.start < offset
             && let Some(first) = self.pieces.first_mut()
         {
-            let before =
-                usize::try_from(offset - self.start).map_or(first.len(), |before| before.min(first.len()));
+            let before = to_usize(offset - self.start).min(first.len());
             drop(first.split_to(before));
             self.start += before as u64;
             if first.is_empty() {
@@ -46,7 +46,7 @@ impl FilePart {
     #[must_use]
     pub fn slice(&self, offset: u64, count: usize) -> Option<&[u8]> {
         self.places().find_map(|(place, piece)| {
-            let skip = usize::try_from(offset.checked_sub(place)?).ok()?;
+            let skip = to_usize(offset.checked_sub(place)?);
             piece.get(skip..skip.checked_add(count)?)
         })
     }
@@ -82,7 +82,7 @@ impl FilePart {
 /// Returns the range of memory for the bytes `from..to` of a file. The memory begins at byte
 /// `start` of the file.
 fn within(start: u64, from: u64, to: u64) -> std::ops::Range<usize> {
-    let place = |offset: u64| usize::try_from(offset - start).expect("it lies within memory");
+    let place = |offset: u64| to_usize(offset - start);
     place(from)..place(to)
 }
 

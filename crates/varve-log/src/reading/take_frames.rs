@@ -8,9 +8,9 @@ use crate::reading::window::{ArenaWindow, ClumpMap};
 use crate::records::clump::{BlockRow, PackedClump};
 use crate::records::clump_content::OpenClumpError;
 use crate::records::directory_page::PageBlock;
-use crate::records::field_reader::to_usize;
 use crate::records::frame_table::{self, FrameRow};
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
+use varve_block::to_usize;
 
 impl ArenaWindow<'_> {
     /// Checks that a clump is the one that a page names with this code.

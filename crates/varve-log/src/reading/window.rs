@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use varve_block::Score;
+use varve_block::{Score, to_usize};
 use varve_world::{PAGE_BYTES, PageBuffer};
 
 use crate::arenas::footer::PageRow;
@@ -14,7 +14,6 @@ use crate::reading::log::{Log, OpenedArena, ReadLogError, twice};
 use crate::records::clump_content::{ClumpContent, DeltaFrame, FrameContent, OpenClumpError};
 use crate::records::compression::Codec;
 use crate::records::directory_page::{DirectoryPage, DirectoryPageError};
-use crate::records::field_reader::to_usize;
 use crate::records::frame_table::{FramePlace, FrameRow, FrameTable};
 use crate::records::granule::Granule;
 use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
@@ -518,7 +517,7 @@ impl ArenaWindow<'_> {
 
     /// Returns the position of these bytes in the buffer.
     fn buffered(&self, offset: u64, count: usize) -> Option<usize> {
-        let skip = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        let skip = to_usize(offset.checked_sub(self.start)?);
         (skip.checked_add(count)? <= self.filled).then_some(skip)
     }
 
@@ -557,7 +556,7 @@ impl ArenaWindow<'_> {
 
     fn fill(&mut self, range: &Range<u64>) -> Result<(), ReadLogError> {
         (self.start, self.filled) = (range.start, 0);
-        let count = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let count = to_usize(range.end - range.start);
         if self.buffer.len() < count {
             self.buffer.resize(count);
         }

@@ -16,11 +16,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName, Score};
+use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName, Score, to_usize};
 
 use crate::keys::log_keys::Digest;
 use crate::records::compression::{Codec, CompressionLevel, compress, compress_delta, looks_incompressible};
-use crate::records::field_reader::to_usize;
 use crate::records::frame_table::{self, BLOCK_COUNT_MAX, FrameRow};
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
 

@@ -2,11 +2,11 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::Bytes;
-use varve_block::{BlockType, LittleEndian, Score};
+use varve_block::{BlockType, LittleEndian, Score, to_usize};
 
 use crate::records::clump::{BODY_HEADER_BYTES, from_size_and_type};
 use crate::records::compression::{Codec, DecompressError, decompress, decompress_delta};
-use crate::records::field_reader::{to_usize, u32s};
+use crate::records::field_reader::u32s;
 use crate::records::frame_table::{CONTENT_BYTES_MAX, FrameRow};
 
 /// The reason why the authenticated body of a clump could not be read.

@@ -31,13 +31,13 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use varve_block::{BlockName, BlockType, LittleEndian, PLACED_SCORE_BYTES, SHA1_BYTES, Score};
+use varve_block::{BlockName, BlockType, LittleEndian, PLACED_SCORE_BYTES, SHA1_BYTES, Score, to_usize};
 
 use crate::keys::cipher::CODE_BYTES;
 use crate::keys::log_keys::{DIGEST_BYTES, Digest};
 use crate::records::clump::{BlockRow, from_size_and_type, size_and_type};
 use crate::records::compression::{Codec, CompressionLevel, DecompressError, compress, decompress};
-use crate::records::field_reader::{to_usize, u32s};
+use crate::records::field_reader::u32s;
 use crate::records::granule::Granule;
 use crate::records::key_buckets::{Buckets, SCAN_MAX};
 use crate::records::ledger::Ledger;

@@ -35,11 +35,12 @@
 
 use std::ops::Range;
 
-use varve_block::{CLUMP_NAME_BYTES, ClumpName, LittleEndian, PLACED_MARK_BYTES, PlacedName, Score};
+use varve_block::{
+    CLUMP_NAME_BYTES, ClumpName, LittleEndian, PLACED_MARK_BYTES, PlacedName, Score, to_usize,
+};
 
 use crate::keys::cipher::{CODE_BYTES, CipherUnit};
 use crate::records::compression::Codec;
-use crate::records::field_reader::to_usize;
 use crate::records::key_buckets::{Buckets, SCAN_MAX};
 use crate::records::record_header::RecordHeader;
 

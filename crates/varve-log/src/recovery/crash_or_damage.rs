@@ -17,6 +17,7 @@ use crate::records::directory_page::DirectoryPage;
 use crate::records::granule::Granule;
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
 use crate::recovery::scan::{AHEAD_BYTES, RecoveredArena};
+use varve_block::to_usize;
 
 /// The state of the part after the last page of an arena without a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,11 +188,10 @@ fn is_torn(window: &mut ArenaWindow<'_>, granule: Granule) -> Result<bool, ReadL
 /// Returns true if the bytes after the last page are the remainder of a torn seal over the pages.
 fn ends_in_torn_seal(window: &mut ArenaWindow<'_>, found: &RecoveredArena) -> Result<bool, ReadLogError> {
     let rows: Vec<_> = found.pages.iter().map(|(row, _)| *row).collect();
-    let left_bytes = window.file_bytes()?.saturating_sub(found.log_bytes);
-    let left_bytes = match usize::try_from(left_bytes) {
-        Ok(left_bytes) if left_bytes <= seal_bytes(rows.len()) => left_bytes,
-        _ => return Ok(false),
-    };
+    let left_bytes = to_usize(window.file_bytes()?.saturating_sub(found.log_bytes));
+    if left_bytes > seal_bytes(rows.len()) {
+        return Ok(false);
+    }
     match window.bytes(found.log_bytes, left_bytes) {
         // Unreadable bytes may be good.
         Err(error) if error.is_unreadable() => Ok(false),

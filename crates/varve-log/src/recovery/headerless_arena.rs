@@ -12,6 +12,7 @@ use crate::records::granule::Granule;
 use crate::records::record_header::{RecordHeader, RecordKind};
 use crate::records::record_sizes::EMPTY_PAGE_BYTES;
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
+use varve_block::to_usize;
 
 /// The bytes that are read at a time.
 const AHEAD_BYTES: u64 = 1 << 20;
@@ -112,14 +113,14 @@ impl HeaderWindow<'_> {
     }
 
     fn held(&self, offset: u64) -> Option<&[u8; RECORD_HEADER_BYTES]> {
-        let within = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        let within = to_usize(offset.checked_sub(self.start)?);
         self.buffer.get(within..)?.first_chunk()
     }
 
     fn fill(&mut self, offset: u64, bytes: u64) -> Result<(), ReadLogError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
-        buffer.resize(usize::try_from(bytes).unwrap_or_default(), 0);
+        buffer.resize(to_usize(bytes), 0);
         self.log.read_at(self.id, offset, &mut buffer)?;
         (self.start, self.buffer) = (offset, buffer);
         Ok(())

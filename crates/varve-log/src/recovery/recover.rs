@@ -10,6 +10,7 @@
 //! data in memory and marks it clean. So data after the last durable mark is written anew, to a
 //! file that takes the arena's place, before anything relies on it.
 
+use varve_block::to_usize;
 use varve_world::{FileName, Storage};
 
 use crate::arenas::address::ArenaId;
@@ -134,7 +135,7 @@ impl Log {
             let (mut piece, mut again) = (Vec::new(), Vec::new());
             let mut offset = 0;
             while offset < log_bytes {
-                let piece_bytes = usize::try_from(log_bytes - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+                let piece_bytes = to_usize(log_bytes - offset).min(PIECE_BYTES);
                 piece.resize(piece_bytes, 0);
                 again.resize(piece_bytes, 0);
                 read(offset, &mut piece)?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use varve_block::SESSION_MARK_BYTES;
+use varve_block::{SESSION_MARK_BYTES, to_usize};
 use varve_world::{FileName, Random, Storage};
 use zeroize::Zeroizing;
 
@@ -261,7 +261,7 @@ impl ArenaWriter {
         };
         header.code = cipher.seal(CipherUnit::body(counter), &associated, sealed_last);
         place.copy_from_slice(&header.encode());
-        let record_bytes = usize::try_from(header.record_bytes()).expect("bodies are bounded");
+        let record_bytes = to_usize(header.record_bytes());
         record.resize(record_bytes, 0);
         let arena = self.id();
         if std::mem::take(&mut self.has_stray_mark) {

@@ -7,6 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use varve_block::to_usize;
 
 use varve_content::{NewFile, PRIVATE};
 use varve_image::ReadAt;
@@ -122,7 +123,7 @@ pub fn read_variables(
         sizes.dedup();
         return Err(VariablesError::Size { bytes, installed: sizes });
     }
-    let mut variables = vec![0; usize::try_from(bytes).map_err(|_| VariablesError::Form)?];
+    let mut variables = vec![0; to_usize(bytes)];
     flash.read_at(0, &mut variables)?;
     Ok(variables)
 }
@@ -195,7 +196,7 @@ mod tests {
         let one = |bytes: &u64| {
             let (code, fresh) = (folder.join(format!("code{bytes}")), folder.join(format!("fresh{bytes}")));
             fs::write(&code, "code").unwrap();
-            fs::write(&fresh, vec![1; usize::try_from(*bytes).unwrap()]).unwrap();
+            fs::write(&fresh, vec![1; to_usize(*bytes)]).unwrap();
             InstalledFirmware { code, fresh, bytes: *bytes }
         };
         sizes.iter().map(one).collect()

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use varve_block::to_usize;
 
 use super::header_fields::{ImageHeader, NamedFile, read, wrong};
 use super::vmdk;
@@ -205,14 +206,13 @@ impl Qcow2 {
             features,
             extensions: Vec::new(),
         };
-        let mut rest =
-            cluster.get(usize::try_from(extensions_at).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let mut rest = cluster.get(to_usize(extensions_at)..).unwrap_or_default();
         while let (Ok(kind), Ok(length)) = (u32_at(rest, 0), u32_at(rest, 4)) {
             if kind == QCOW2_END {
                 break;
             }
             qcow2.extensions.push(kind);
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let length = to_usize(length);
             let Some(data) = rest.get(8..).and_then(|rest| rest.get(..length)) else { break };
             match kind {
                 QCOW2_BACKING_FORMAT => qcow2.backing_format = Some(text(data)?),
@@ -222,7 +222,7 @@ impl Qcow2 {
             rest = rest.get(length.next_multiple_of(8).saturating_add(8)..).unwrap_or_default();
         }
         if backing_offset > 0 && backing_bytes > 0 {
-            let name = read(file, backing_offset, usize::try_from(backing_bytes).unwrap_or(0))?;
+            let name = read(file, backing_offset, to_usize(backing_bytes))?;
             qcow2.backing = Some(text(&name)?);
         }
         Ok(qcow2)
@@ -267,9 +267,7 @@ fn snapshot_names(file: &File, table_at: u64, count: u32) -> Vec<String> {
         else {
             break;
         };
-        let name_at = 40_usize
-            .saturating_add(usize::try_from(extra_bytes).unwrap_or(usize::MAX))
-            .saturating_add(id_bytes.into());
+        let name_at = 40_usize.saturating_add(to_usize(extra_bytes)).saturating_add(id_bytes.into());
         let name = entry.get(name_at..).and_then(|rest| rest.get(..name_bytes.into()));
         let Some(name) = name else { break };
         names.push(String::from_utf8_lossy(name).into_owned());

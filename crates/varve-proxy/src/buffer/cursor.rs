@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use varve_block::{BlockName, with_causes};
+use varve_block::{BlockName, to_usize, with_causes};
 use varve_log::ArenaId;
 use varve_world::Timestamp;
 
@@ -60,7 +60,7 @@ impl TrickleCursor {
                         None => {
                             let skipped = self.skip.min(count);
                             self.skip -= skipped;
-                            self.names.drain(..usize::try_from(skipped).unwrap_or(usize::MAX));
+                            self.names.drain(..to_usize(skipped));
                             self.note_done(skipped);
                         }
                         Some(error) => self.note_unreadable(&error),

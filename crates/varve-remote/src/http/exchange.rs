@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use reqwest::header::{
@@ -242,7 +243,7 @@ impl Http {
         let (ignores_ranges, multiplexes) = (Arc::clone(&self.ignores_ranges), Arc::clone(&self.multiplexes));
         self.turn().await;
         self.beside(async move {
-            let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
+            let wanted = to_usize(range.end - range.start);
             let mut arriving = IncomingAnswer::begin(&client, request, range, limits).await?;
             note_version(&arriving.response, &multiplexes);
             ignores_ranges.fetch_or(arriving.is_longer, Ordering::Relaxed);
@@ -478,10 +479,10 @@ impl IncomingAnswer {
             if let Some(pace) = &self.down {
                 tokio::time::sleep(pace.take(part.len())).await;
             }
-            let skip = usize::try_from(self.left_to_skip).map_or(part.len(), |left| left.min(part.len()));
+            let skip = to_usize(self.left_to_skip).min(part.len());
             self.left_to_skip -= skip as u64;
             drop(part.split_to(skip));
-            part.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            part.truncate(to_usize(self.left));
             self.left -= part.len() as u64;
             if !part.is_empty() {
                 return Ok(Some(part));

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use varve_block::to_usize;
 
 use bytes::{Buf, Bytes, BytesMut};
 use httparse::{EMPTY_HEADER, Status};
@@ -169,7 +170,7 @@ impl PlainBody {
         while self.left > 0 {
             let room = pieces.room();
             let most = if down.is_some() { PACED_BYTES } else { room.len() };
-            let count = room.len().min(most).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            let count = room.len().min(most).min(to_usize(self.left));
             let count = rate.wait(self.receive(&mut room[..count])).await?.map_err(AttemptError::of_io)?;
             rate.earn(count);
             if count == 0 {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -305,8 +306,7 @@ impl<H: AttemptTarget> RetryingTarget<H> {
         let mut start = 0;
         while start < length {
             let end = length.min(start + COMPARED_BYTES);
-            let expected = usize::try_from(start).ok().zip(usize::try_from(end).ok());
-            let expected = expected.and_then(|(start, end)| contents.get(start..end));
+            let expected = contents.get(to_usize(start)..to_usize(end));
             if Some(self.home.get(name, start..end)?.as_ref()) != expected {
                 return Ok(false);
             }

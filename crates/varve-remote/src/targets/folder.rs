@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -125,7 +126,7 @@ impl FolderTarget {
 
     fn read(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, AttemptError> {
         let file = self.open_range(name, &range)?;
-        let byte_count = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
+        let byte_count = to_usize(range.end - range.start);
         let mut contents = vec![0; byte_count];
         for (offset, part) in (range.start..).step_by(PART_BYTES).zip(contents.chunks_mut(PART_BYTES)) {
             self.read_part(&file, offset, part)?;
@@ -145,7 +146,7 @@ impl FolderTarget {
         let mut offset = range.start;
         while offset < range.end {
             let room = pieces.room();
-            let wanted = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(PART_BYTES);
+            let wanted = to_usize(range.end - offset).min(PART_BYTES);
             let count = wanted.min(room.len());
             self.read_part(&file, offset, &mut room[..count])?;
             offset += count as u64;

@@ -14,6 +14,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -283,8 +284,8 @@ impl Ftp {
         if range.end > length {
             return Err(AttemptError::Short);
         }
-        let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
-        let start = usize::try_from(range.start).map_err(|_| AttemptError::Short)?;
+        let wanted = to_usize(range.end - range.start);
+        let start = to_usize(range.start);
         if start > 0 {
             connection.stream.resume_transfer(start).map_err(of_ftp)?;
         }

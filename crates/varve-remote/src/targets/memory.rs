@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -56,9 +57,7 @@ impl Target for MemoryTarget {
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
         let objects = self.objects.lock();
         let contents = objects.get(name).ok_or_else(|| TargetError::NotFound { name: name.clone() })?;
-        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
-            return Err(TargetError::Short { name: name.clone(), end: range.end });
-        };
+        let (start, end) = (to_usize(range.start), to_usize(range.end));
         if start > end || end > contents.len() {
             return Err(TargetError::Short { name: name.clone(), end: range.end });
         }

@@ -19,6 +19,7 @@ use std::io;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
@@ -314,7 +315,7 @@ impl Sftp {
         {
             return Err(AttemptError::Short);
         }
-        let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
+        let wanted = to_usize(range.end - range.start);
         let mut pieces = stream::iter(range.clone().step_by(PIECE_BYTES as usize))
             .map(|start| {
                 self.read_piece(session, handle, start..range.end.min(start + u64::from(PIECE_BYTES)))

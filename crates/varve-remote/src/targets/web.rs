@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use varve_block::to_usize;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -95,7 +96,7 @@ impl Web {
         if let Some(known) = known.and_then(|known| HeaderValue::from_str(known).ok()) {
             request.headers_mut().insert(IF_NONE_MATCH, known);
         }
-        let limit = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let limit = to_usize(bytes_max);
         let answer = self.http.send_within(request, limit).await?;
         match answer.status {
             StatusCode::NOT_MODIFIED if known.is_some() => return Ok(None),

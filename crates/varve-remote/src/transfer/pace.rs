@@ -73,6 +73,7 @@ impl fmt::Debug for Pace {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use varve_block::to_usize;
 
     use super::*;
 
@@ -104,7 +105,7 @@ mod tests {
         let mut passed = Duration::ZERO;
         while passed.as_secs() < 24 * HOUR {
             seconds.store(passed.as_secs(), Ordering::SeqCst);
-            let hour = usize::try_from(passed.as_secs() / HOUR).unwrap();
+            let hour = to_usize(passed.as_secs() / HOUR);
             let pause = pace.take_at(16_000, start + passed);
             sent[hour] += 16_000;
             // Without a limit, the line takes a second for this piece.

@@ -1,6 +1,7 @@
 //! Cuts received bytes into pieces that are aligned to the pages of a file.
 
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use bytes::{Buf, Bytes};
 use varve_world::PAGE_BYTES;
@@ -28,7 +29,7 @@ impl PieceCutter {
 
     /// Returns the memory for the next bytes of the file; never empty.
     pub fn room(&mut self) -> &mut [u8] {
-        let within = |unit: usize| usize::try_from(self.place % unit as u64).unwrap_or(0);
+        let within = |unit: usize| to_usize(self.place % unit as u64);
         let (left, before) = (PIECE_BYTES - within(PIECE_BYTES), within(PAGE_BYTES));
         let (filling, _) = self.filling.get_or_insert_with(|| {
             let mut buffer = self.spare.take(PIECE_BYTES);
@@ -65,7 +66,7 @@ impl PieceCutter {
     /// Returns what has come of the last piece, up to the end of a page of the file, if there are
     /// whole pages. The rest is lost.
     pub fn finish_pages(&mut self) -> Option<Bytes> {
-        let surplus = usize::try_from(self.place % PAGE_BYTES as u64).unwrap_or(0);
+        let surplus = to_usize(self.place % PAGE_BYTES as u64);
         let piece = self.finish()?;
         let length = piece.len().checked_sub(surplus).filter(|length| *length > 0)?;
         Some(piece.slice(..length))
@@ -115,7 +116,7 @@ mod tests {
             assert!(made.concat() == pattern[..length], "from {place}");
             let mut at = place;
             for (number, piece) in made.iter().enumerate() {
-                let within_page = usize::try_from(at % PAGE_BYTES as u64).unwrap();
+                let within_page = to_usize(at % PAGE_BYTES as u64);
                 assert_eq!(piece.as_ptr().addr() % PAGE_BYTES, within_page, "piece {number} from {place}");
                 at += piece.len() as u64;
                 assert!(

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use varve_block::{BLOCK_BYTES_MAX, Score};
+use varve_block::{BLOCK_BYTES_MAX, Score, to_usize};
 use varve_venti::{Address, VentiReply, VentiRequest, WireType};
 
 use super::connection::VentiConnection;
@@ -104,9 +104,7 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
             LoadAction::Write => {
                 VentiRequest::Write { wire_type: WireType::DATA, data: blocks.make(number_at(place)) }
             }
-            LoadAction::Read => {
-                VentiRequest::read(*names.get(usize::try_from(place).ok()?)?, WireType::DATA, count)
-            }
+            LoadAction::Read => VentiRequest::read(*names.get(to_usize(place))?, WireType::DATA, count),
         })
     };
     let begun = edge::now();

@@ -8,7 +8,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use varve_block::has_kind;
+use varve_block::{has_kind, to_usize};
 use varve_log::{
     ArenaEnd, ArenaId, ArenaState, ArenaWindow, FilePart, Granule, Log, OpenLogError, ReadLogError, Seal,
     Seals,
@@ -426,7 +426,7 @@ impl CloneState<'_> {
                 ControlFlow::Continue(())
             };
             if hole.is_some() {
-                let bytes = usize::try_from(end - start).unwrap_or(usize::MAX).min(zeros.len());
+                let bytes = to_usize(end - start).min(zeros.len());
                 let _ = take(zeros.slice(..bytes));
             } else {
                 let fetched = self.replica.fetch_arena(id, start..end, &mut take);

@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use bytes::{Bytes, BytesMut};
 use varve_log::ArenaId;
@@ -159,7 +160,7 @@ impl ArenaReader {
 }
 
 fn index(place: u64) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
+    to_usize(place)
 }
 
 #[cfg(test)]

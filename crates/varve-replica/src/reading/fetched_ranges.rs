@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -147,7 +148,7 @@ impl FetchedState {
         let range = self.ranges.get_mut(&(arena, start))?;
         let end = range.end.min(wanted.end);
         let (bytes, last_use) = range.found.as_mut()?;
-        let index = |place: u64| usize::try_from(place - start).unwrap_or(usize::MAX);
+        let index = |place: u64| to_usize(place - start);
         let bytes = bytes.slice(index(wanted.start)..index(end));
         let goes_on_at = std::mem::take(&mut range.is_ahead).then_some(range.end);
         self.uses.remove(last_use);
@@ -242,7 +243,7 @@ mod tests {
                     let range = fetch.range();
                     ranges.push(range.clone());
                     let whole = contents(arena, &range);
-                    let index = |place: u64| usize::try_from(place - range.start).unwrap();
+                    let index = |place: u64| to_usize(place - range.start);
                     let end = index(wanted.end).min(whole.len());
                     fetch.put(whole.clone());
                     whole.slice(index(wanted.start)..end)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use varve_block::to_hex;
+use varve_block::{to_hex, to_usize};
 use varve_world::{FileName, Storage};
 
 /// The length of a block of an object in the cache.
@@ -87,7 +87,7 @@ impl RangeCache {
     /// there are fetched again.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, bytes_max: u64) -> Self {
-        let block_count_max = usize::try_from(bytes_max / BLOCK_BYTES).unwrap_or(usize::MAX).max(1);
+        let block_count_max = to_usize(bytes_max / BLOCK_BYTES).max(1);
         let mut inside = RangeCacheState::default();
         for (turn, key) in storage.list(FOLDER).unwrap_or_default().iter().filter_map(parse) {
             inside.keys.insert(turn, key);

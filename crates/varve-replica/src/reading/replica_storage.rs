@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -109,8 +110,7 @@ impl Storage for ReplicaStorage {
             }
             None => {
                 let whole = self.read_setting(file)?;
-                let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
-                let part = range.and_then(|(start, end)| whole.get(start..end));
+                let part = whole.get(to_usize(offset)..to_usize(end));
                 whole.slice_ref(part.ok_or(io::ErrorKind::UnexpectedEof)?)
             }
         };

@@ -252,6 +252,7 @@ pub(crate) fn there_before(puts: &[PlannedSegment], succeeding: &Succeeding) -> 
 mod tests {
     use proptest::prelude::*;
     use proptest::sample::Index;
+    use varve_block::to_usize;
     use varve_log::Seal;
 
     use super::*;
@@ -351,7 +352,7 @@ mod tests {
                 let to = from + least + has.records.index(span);
                 let name = records.name_of(places[from], places[to]);
                 let whole = places[to] - places[from];
-                let bytes = has.bytes.map_or(whole, |bytes| bytes.index(usize::try_from(whole).unwrap()) as u64);
+                let bytes = has.bytes.map_or(whole, |bytes| bytes.index(to_usize(whole)) as u64);
                 if segments.iter().any(|segment: &ListedSegment| segment.name == name) {
                     continue;
                 }

@@ -2,6 +2,7 @@
 //! checked.
 
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use bytes::Bytes;
 use varve_log::{ArenaState, FilePart, FooterError, Log, ReadLogError};
@@ -21,7 +22,7 @@ pub(crate) fn take_segment(
     put: &PlannedSegment,
 ) -> Result<Bytes, ReadLogError> {
     let (arena, offset) = (records.id, put.range.start);
-    let length = usize::try_from(put.bytes()).unwrap_or(usize::MAX);
+    let length = to_usize(put.bytes());
     let mut bytes = vec![0; length];
     storage.read_at(&arena.file_name(), offset, &mut bytes).map_err(|source| ReadLogError::Storage {
         arena,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use varve_content::image::{CachedBlocks, ImageReader};
 use varve_image::{Disk, FileSystem, ReadAt};
@@ -70,7 +71,7 @@ impl OpenDisk {
     }
 
     fn part(&self, number: u32) -> Option<&DiskVolume> {
-        self.parts.get(usize::try_from(number).ok()?)
+        self.parts.get(to_usize(number))
     }
 
     /// The file system of a volume, if it can be read.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use varve_archive::{CollectedError, Snapshot, SnapshotContent, SnapshotId, SnapshotList, lacks_block};
-use varve_block::BlockStore;
+use varve_block::{BlockStore, to_usize};
 use varve_content::allocated_bytes_in;
 use varve_content::folder::{FOLDER_ROOT, FolderPages};
 use varve_content::image::CachedBlocks;
@@ -435,7 +435,7 @@ impl FileSystem for Days {
             };
             return self.inside(opened, *part, |files| files.children(*file, first, &mut show));
         }
-        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        let first = to_usize(first);
         let listed = self.orders.lock().arrange(folder, self.listed(&place)?);
         for (name, place) in listed.into_iter().skip(first) {
             if visit(self.show(&name, place.kind(), place)).is_break() {
@@ -468,7 +468,7 @@ impl FileSystem for Days {
                 let Some(left) = raw.size().checked_sub(offset).filter(|left| *left > 0) else {
                     return Ok(0);
                 };
-                let left = usize::try_from(left).unwrap_or(usize::MAX);
+                let left = to_usize(left);
                 let length = left.min(into.len());
                 match raw.read_at(offset, &mut into[..length]) {
                     Ok(()) => Ok(length),

@@ -13,7 +13,7 @@ use fuser::{
     InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
-use varve_block::with_causes;
+use varve_block::{to_usize, with_causes};
 use varve_image::{DeviceNumber, FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
 use super::lookups::Lookups;
@@ -123,7 +123,7 @@ impl FuseAdapter {
         add: &mut dyn FnMut(&FolderChild, u64) -> bool,
     ) -> Result<(), FileSystemError> {
         let mut next = offset;
-        for name in [b".".as_slice(), b".."].into_iter().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+        for name in [b".".as_slice(), b".."].into_iter().skip(to_usize(offset)) {
             next += 1;
             if add(&FolderChild { name: name.to_vec(), id: folder, kind: FileKind::Folder }, next) {
                 return Ok(());
@@ -322,7 +322,7 @@ impl Filesystem for FuseAdapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let length = usize::try_from(size).unwrap_or(0);
+        let length = to_usize(size);
         let file = self.file(ino);
         BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < length {

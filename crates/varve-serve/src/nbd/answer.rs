@@ -2,7 +2,7 @@
 
 use std::io;
 
-use varve_block::with_causes;
+use varve_block::{to_usize, with_causes};
 use varve_nbd::{
     BASE_ALLOCATION, BLOCK_HOLE, BLOCK_ZERO, CommandFlags, ErrorCode, NbdCommand, NbdRequest,
     NegotiatedExport, ReplyChunk, StatusExtent, TransmissionFlags, encode_chunk, encode_data_chunk,
@@ -119,7 +119,7 @@ impl<'a> NbdResponder<'a> {
                 let mut piece = Vec::new();
                 while offset < end {
                     let length = (end - offset).min(PIECE_BYTES as u64);
-                    piece.resize(usize::try_from(length).unwrap_or(PIECE_BYTES), 0);
+                    piece.resize(to_usize(length), 0);
                     self.disk.read_at(offset, &mut piece)?;
                     offset += length;
                 }
@@ -141,7 +141,7 @@ impl<'a> NbdResponder<'a> {
         outlet: &mut dyn AnswerSink,
     ) -> Result<(), AnswerError> {
         let cookie = request.cookie;
-        let whole = usize::try_from(length).unwrap_or(usize::MAX);
+        let whole = to_usize(length);
         if self.agreed.structured
             && !request.flags.has(CommandFlags::DONT_FRAGMENT)
             && length >= HOLES_FROM_BYTES
@@ -216,7 +216,7 @@ impl<'a> NbdResponder<'a> {
                     if buffer.len() >= PIECE_BYTES {
                         outlet.send(buffer).map_err(AnswerError::Send)?;
                     }
-                    let piece = usize::try_from(extent_end - place).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+                    let piece = to_usize(extent_end - place).min(PIECE_BYTES);
                     let start = buffer.len();
                     let next = place + piece as u64;
                     let into = encode_data_chunk(buffer, cookie, next == end, place, piece, piece);

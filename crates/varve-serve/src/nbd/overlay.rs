@@ -22,6 +22,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use varve_block::to_usize;
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -121,7 +122,7 @@ impl OverlayMap {
 }
 
 fn place(block: u64) -> (usize, u8) {
-    (usize::try_from(block / 8).unwrap_or(usize::MAX), 1 << (block % 8))
+    (to_usize(block / 8), 1 << (block % 8))
 }
 
 /// The positions of an overlay's parts, for a disk of some size.
@@ -184,7 +185,7 @@ impl Overlay {
             return Err(OverlayError::TooLarge { size });
         }
         let OverlayLayout { map_bytes, data_at } = OverlayLayout::of(size);
-        let map_bytes = usize::try_from(map_bytes).map_err(|_| OverlayError::TooLarge { size })?;
+        let map_bytes = to_usize(map_bytes);
         let map = OverlayMap { bits: vec![0; map_bytes], dirty: vec![false; map_bytes / MAP_PART_BYTES] };
         Ok(Self {
             below,
@@ -236,7 +237,7 @@ impl Overlay {
         for block in [blocks.start, blocks.end - 1] {
             if !whole.contains(&block) && !map.has(block) {
                 let start = block * BLOCK_BYTES;
-                let length = usize::try_from(BLOCK_BYTES.min(self.size - start)).unwrap_or(0);
+                let length = to_usize(BLOCK_BYTES.min(self.size - start));
                 let mut bytes = vec![0; length];
                 self.below.read_at(start, &mut bytes)?;
                 self.file.write_all_at(&bytes, self.data_at + start)?;
@@ -281,7 +282,7 @@ impl Overlay {
         let zeros = vec![0; 1 << 20];
         let mut place = range.start;
         while place < range.end {
-            let count = usize::try_from(range.end - place).unwrap_or(usize::MAX).min(zeros.len());
+            let count = to_usize(range.end - place).min(zeros.len());
             self.file.write_all_at(&zeros[..count], self.data_at + place)?;
             place += count as u64;
         }
@@ -384,7 +385,7 @@ impl ServedDisk for Overlay {
         let mut place = offset;
         while place < end {
             let (is_here, stop) = map.run_at(place, end);
-            let at = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
+            let at = |place: u64| to_usize(place - offset);
             let part = &mut into[at(place)..at(stop)];
             if is_here {
                 self.read_here(place, part)?;

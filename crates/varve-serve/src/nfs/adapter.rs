@@ -10,7 +10,7 @@ use nfs3_server::nfs3_types::nfs3::{
 };
 use nfs3_server::vfs::{DirEntryPlus, FileHandleU64, NextResult, NfsReadFileSystem, ReadDirPlusIterator};
 use tokio::task::block_in_place;
-use varve_block::with_causes;
+use varve_block::{to_usize, with_causes};
 use varve_image::{FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
 use crate::ServedFileSystem;
@@ -134,7 +134,7 @@ impl NfsReadFileSystem for NfsAdapter {
         offset: u64,
         count: u32,
     ) -> Result<(Vec<u8>, bool), nfsstat3> {
-        let asked = usize::try_from(count.min(READ_BYTES_MAX)).unwrap_or(0);
+        let asked = to_usize(count.min(READ_BYTES_MAX));
         block_in_place(|| {
             let status = self.files.status(file(handle)).map_err(|error| refuse(&error))?;
             match status.kind {
@@ -146,7 +146,7 @@ impl NfsReadFileSystem for NfsAdapter {
             // there can meet damage.
             let left = match status.size.checked_sub(offset) {
                 None | Some(0) => return Ok((Vec::new(), true)),
-                Some(left) => usize::try_from(left).unwrap_or(usize::MAX),
+                Some(left) => to_usize(left),
             };
             let mut bytes = vec![0; asked.min(left)];
             let read =

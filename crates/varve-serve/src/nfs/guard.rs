@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use varve_block::to_usize;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -115,7 +116,7 @@ async fn pass_record(
     piece: &mut [u8],
 ) -> io::Result<()> {
     to.patience.wait(to.half.write_all(&mark.0.to_be_bytes())).await?;
-    let mut left = usize::try_from(mark.length()).unwrap_or(usize::MAX);
+    let mut left = to_usize(mark.length());
     while left > 0 {
         let room = left.min(piece.len());
         let read = from.patience.wait(from.half.read(&mut piece[..room])).await?;

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use varve_block::to_usize;
 
 use parking_lot::Mutex;
 use varve_attach::PublishedDisk;
@@ -97,7 +98,7 @@ impl PublishedFolder {
             WHOLE => return Ok(FolderPlace::Raw(Arc::clone(&self.disk) as _)),
             _ => {}
         }
-        let raw = file.0.checked_sub(FIRST_RAW).and_then(|number| usize::try_from(number).ok());
+        let raw = file.0.checked_sub(FIRST_RAW).map(to_usize);
         if let Some(volume) = raw.and_then(|number| self.volumes().get(number)) {
             return Ok(FolderPlace::Raw(Arc::clone(&volume.bytes)));
         }
@@ -107,7 +108,7 @@ impl PublishedFolder {
     }
 
     fn files(&self, volume: u32) -> Option<Arc<dyn FileSystem>> {
-        self.volumes().get(usize::try_from(volume).ok()?)?.files.clone()
+        self.volumes().get(to_usize(volume))?.files.clone()
     }
 
     /// Registers a file of a volume, and returns it with its number here.
@@ -183,7 +184,7 @@ impl FileSystem for PublishedFolder {
                 files.children(inside.file, first, &mut show)
             }
             FolderPlace::Root => {
-                for child in self.top().into_iter().skip(usize::try_from(first).unwrap_or(usize::MAX)) {
+                for child in self.top().into_iter().skip(to_usize(first)) {
                     if visit(child).is_break() {
                         break;
                     }
@@ -213,7 +214,7 @@ impl FileSystem for PublishedFolder {
             FolderPlace::Inside(inside, files) => files.read_at(inside.file, offset, into),
             FolderPlace::Raw(bytes) => {
                 let left = bytes.size().saturating_sub(offset);
-                let length = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
+                let length = to_usize(left).min(into.len());
                 bytes
                     .read_at(offset, &mut into[..length])
                     .map_err(|source| FileSystemError::Read { what: "published disk".into(), source })?;

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::{RwLock, watch};
 use tokio::time::{Instant, timeout_at};
-use varve_block::{BlockName, Score};
+use varve_block::{BlockName, Score, to_usize};
 use varve_venti::{ReceivedMessage, ServerConnection, VentiReply, VentiRequest, Version};
 
 use super::answer::{self, PendingRead, PendingWrite};
@@ -304,8 +304,7 @@ impl Client {
             return;
         }
         let reads = std::mem::take(&mut self.reads);
-        let most =
-            |read: &PendingRead| usize::try_from(read.count).unwrap_or(usize::MAX).min(BLOCK_BYTES_MAX);
+        let most = |read: &PendingRead| to_usize(read.count).min(BLOCK_BYTES_MAX);
         let Some(taken) = self.room_for(reads.iter().map(most).sum()).await else { return };
         // For a client that requests one block at a time, each switch of threads adds latency.
         // While reads do not wait for a disk, they are done here.

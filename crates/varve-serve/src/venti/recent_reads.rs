@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use varve_block::BlockName;
+use varve_block::{BlockName, to_usize};
 
 /// Memory per cached block in addition to its bytes.
 const OVERHEAD_BYTES: u64 = 128;
@@ -26,7 +26,7 @@ pub(super) struct RecentReads {
 
 impl RecentReads {
     pub(super) fn new(bytes: u64) -> Self {
-        let count = usize::try_from(bytes / BLOCK_BYTES).unwrap_or(usize::MAX).min(1 << 20);
+        let count = to_usize(bytes / BLOCK_BYTES).min(1 << 20);
         Self { blocks: Cache::with_weighter(count, bytes, ByBytes) }
     }
 

@@ -7,6 +7,7 @@ pub use generated::GeneratedBlock;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use memchr::memmem::Finder;
 use parking_lot::Mutex;
@@ -145,11 +146,6 @@ enum PartSource {
     Kept(u64),
     /// A block, from this place in it on.
     Block(GeneratedBlock, u64),
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "lengths of parts of memory")]
-fn to_usize(bytes: u64) -> usize {
-    bytes as usize
 }
 
 impl EmulatedStorage {

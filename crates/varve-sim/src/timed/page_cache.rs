@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use varve_block::to_usize;
 
 use varve_world::FileName;
 
@@ -83,7 +84,7 @@ pub(super) struct CleanPages {
 
 impl CleanPages {
     pub(super) fn new(bytes_max: u64) -> Self {
-        let pages_max = usize::try_from(bytes_max / PAGE_BYTES).unwrap_or(usize::MAX);
+        let pages_max = to_usize(bytes_max / PAGE_BYTES);
         Self { pages_max, used_at: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0 }
     }
 

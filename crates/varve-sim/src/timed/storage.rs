@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use parking_lot::Mutex;
 use varve_world::{FileName, Storage, forward_storage};
@@ -81,11 +82,6 @@ impl TimedStorage {
             into[to_usize(lost.start - offset)..to_usize(lost.end - offset)].fill(0);
         }
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "places in a part of memory")]
-fn to_usize(place: u64) -> usize {
-    place as usize
 }
 
 impl Storage for TimedStorage {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use varve_block::{BlockName, LogAddress, PlacedName};
+use varve_block::{BlockName, LogAddress, PlacedName, to_usize};
 use varve_index::{DiskIndex, NearAddresses};
 
 use super::Finder;
@@ -146,7 +146,7 @@ impl Finder {
     }
 
     fn remember_beside(&self, index: &DiskIndex, place: LogAddress, blocks: u64) {
-        let blocks = usize::try_from(index.remember_max().min(blocks)).unwrap_or(usize::MAX);
+        let blocks = to_usize(index.remember_max().min(blocks));
         match self.vault.directory().beside(place, blocks) {
             Ok(beside) => {
                 index.remember(

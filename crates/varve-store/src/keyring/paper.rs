@@ -5,6 +5,7 @@
 //! three for the check. Lines 1 to 4 are the master key. Line 5 is a check over all of it and the
 //! store. So a typing error is found in its line, and another store's paper at once.
 
+use varve_block::to_usize;
 use varve_log::LockedMemory;
 use zeroize::Zeroizing;
 
@@ -123,7 +124,7 @@ fn line(number: usize, bytes: &[u8; 8], config: &StoreConfig) -> String {
 fn split_number(typed: &str) -> Option<(usize, &str)> {
     let typed = typed.trim_start_matches(|letter: char| !letter.is_alphanumeric());
     let mut letters = typed.chars();
-    let number = letters.next()?.to_digit(10).and_then(|digit| usize::try_from(digit).ok())?;
+    let number = letters.next()?.to_digit(10).map(to_usize)?;
     let rest = letters.as_str();
     let is_apart =
         rest.starts_with(|letter: char| letter.is_whitespace() || matches!(letter, '.' | ':' | ')'));

@@ -2,6 +2,7 @@
 //! codes.
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use varve_log::{PARITY_BLOCK_BYTES, ParityLayout, ShardCode};
 use varve_world::{FileName, Storage, Workers};
@@ -121,7 +122,7 @@ impl ParityFile {
 /// Returns the length of the shards of a piece, including the padding of the last one.
 #[must_use]
 pub fn padded_bytes(layout: &ParityLayout, piece: &Range<u64>) -> usize {
-    let bytes = usize::try_from(piece.end - piece.start).expect("a piece is small");
+    let bytes = to_usize(piece.end - piece.start);
     bytes.next_multiple_of(layout.shard_bytes())
 }
 
@@ -135,7 +136,7 @@ pub fn read_shards(
     into: &mut [u8],
 ) -> Vec<bool> {
     let count = into.len() / shard_bytes;
-    let bytes = usize::try_from(range.end - range.start).expect("a group is bounded");
+    let bytes = to_usize(range.end - range.start);
     if storage.read_at(file, range.start, &mut into[..bytes]).is_ok() {
         return vec![true; count];
     }

@@ -1,6 +1,7 @@
 //! Writes and removes parity files.
 
 use std::io;
+use varve_block::to_usize;
 
 use varve_log::{ArenaId, ParityHeader, ParityLayout, ParityPercent, RecoverError, WholeArena, recovery_of};
 use varve_world::{FileName, Storage, Workers};
@@ -114,7 +115,7 @@ fn read_group(
     let mut rest = &mut bytes[..];
     for piece in layout.pieces(group) {
         let (into, after) = std::mem::take(&mut rest).split_at_mut(shards::padded_bytes(layout, &piece));
-        let present = usize::try_from(piece.end - piece.start).map_err(io::Error::other)?;
+        let present = to_usize(piece.end - piece.start);
         storage.read_at(arena_file, piece.start, &mut into[..present])?;
         rest = after;
     }

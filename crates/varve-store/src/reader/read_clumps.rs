@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use varve_block::{BlockName, BlockType, LogAddress};
+use varve_block::{BlockName, BlockType, LogAddress, to_usize};
 use varve_log::{ArenaMap, ArenaWindow, ClumpMap, FramePlace, GRANULE_BYTES};
 
 use super::Reader;
@@ -149,7 +149,7 @@ impl Reader {
 }
 
 fn ahead_bytes(span: u64) -> usize {
-    usize::try_from(span.min(AHEAD_BYTES_MAX)).unwrap_or(usize::MAX)
+    to_usize(span.min(AHEAD_BYTES_MAX))
 }
 
 /// Groups addresses that lie close together in one arena.

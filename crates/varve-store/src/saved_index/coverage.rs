@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use varve_block::{BlockName, BlockType, LogAddress, Score};
+use varve_block::{BlockName, BlockType, LogAddress, Score, to_usize};
 use varve_log::{Appender, ArenaId, ArenaMap, Granule, Seal, Seals};
 
 /// The part of the log that an index covers.
@@ -171,8 +171,7 @@ impl Coverage {
         let mut numbers = counts.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         let (sealed_count, part_count) = (numbers.next()?, numbers.next()?);
         let catalog_count = numbers.next()?;
-        let (catalog_rows, rest) =
-            rest.split_at_checked(usize::try_from(catalog_count.checked_mul(42)?).ok()?)?;
+        let (catalog_rows, rest) = rest.split_at_checked(to_usize(catalog_count.checked_mul(42)?))?;
         let (mut catalogs, mut notes) = (BTreeMap::new(), BTreeMap::new());
         for row in catalog_rows.as_chunks::<42>().0 {
             let (address, row) = row.split_first_chunk()?;
@@ -183,8 +182,7 @@ impl Coverage {
             let rows = if block_type == BlockType::NOTE { &mut notes } else { &mut catalogs };
             rows.insert(address, BlockName { score, block_type });
         }
-        let (sealed_rows, part_rows) =
-            rest.split_at_checked(usize::try_from(sealed_count.checked_mul(52)?).ok()?)?;
+        let (sealed_rows, part_rows) = rest.split_at_checked(to_usize(sealed_count.checked_mul(52)?))?;
         if part_rows.len() as u64 != part_count.checked_mul(28)? {
             return None;
         }

@@ -12,6 +12,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io::{self, Read, Write};
+use varve_block::to_usize;
 
 use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
 use varve_world::{FileName, Storage};
@@ -143,7 +144,7 @@ impl PieceReader<'_> {
         let length = u32::from_le_bytes(length);
         let begin = self.offset.saturating_add(4);
         let end = begin.saturating_add(u64::from(length));
-        let sealed_bytes = usize::try_from(length).map_err(io::Error::other)?;
+        let sealed_bytes = to_usize(length);
         if end > self.length || sealed_bytes > SEALED_BYTES_MAX {
             return Err(damaged());
         }

@@ -8,6 +8,7 @@
 //! |     16 |    32 | code   | BLAKE3 of all of them in order: number, generation, uid, number of pages, the codes of these   |
 
 use std::io;
+use varve_block::to_usize;
 
 use varve_log::ArenaId;
 
@@ -88,7 +89,7 @@ impl Vault {
     ) -> io::Result<u64> {
         let arena = self.directory.arena(id).map_err(io::Error::other)?;
         let rows = self.directory.all_rows(id).map_err(io::Error::other)?;
-        let count = rows.len().min(usize::try_from(pages_max).unwrap_or(usize::MAX));
+        let count = rows.len().min(to_usize(pages_max));
         hasher.update(&id.0.to_le_bytes());
         hasher.update(&arena.header().generation.to_le_bytes());
         hasher.update(&arena.header().uid);

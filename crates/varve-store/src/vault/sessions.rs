@@ -26,7 +26,7 @@
 
 use std::io;
 
-use varve_block::{BlockName, BlockType, Score};
+use varve_block::{BlockName, BlockType, Score, to_usize};
 use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
 use varve_world::{FileName, Timestamp};
 use zeroize::Zeroizing;
@@ -252,7 +252,7 @@ impl SessionsFile<'_> {
         let mut at = from;
         while at < length {
             let count = length.saturating_sub(at).min(SEARCHED_BYTES as u64);
-            let mut piece = vec![0; usize::try_from(count).unwrap_or(SEARCHED_BYTES)];
+            let mut piece = vec![0; to_usize(count)];
             self.vault.world().storage.read_at(&file(), at, &mut piece)?;
             if let Some(place) = piece.windows(MAGIC.len()).position(|window| window == MAGIC) {
                 return Ok(at.saturating_add(place as u64));

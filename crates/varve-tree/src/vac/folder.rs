@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use varve_block::{BlockStore, GetError};
+use varve_block::{BlockStore, GetError, to_usize};
 
 use super::entry::{DecodeVentiEntryError, VENTI_ENTRY_BYTES, VentiEntry};
 use super::meta_block::{DecodeMetaBlockError, MetaBlock};
@@ -82,7 +82,7 @@ impl<'a> VentiFolder<'a> {
                     Some(Ok(bytes)) => {
                         block.clear();
                         block.extend_from_slice(&bytes);
-                        block.resize(usize::try_from(self.meta.leaf_bytes()).unwrap_or(0), 0);
+                        block.resize(to_usize(self.meta.leaf_bytes()), 0);
                         records_of(&block, extent.offset, visit)
                     }
                 },
@@ -109,12 +109,12 @@ impl<'a> VentiFolder<'a> {
         }
         if self.leaf.as_ref().is_none_or(|(kept, _)| *kept != leaf) {
             let length = leaf_bytes.min(self.source.size() - offset);
-            let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+            let mut bytes = vec![0; to_usize(length)];
             TreeReader::new(self.store, &self.source).read_at(offset, &mut bytes)?;
             self.leaf = Some((leaf, bytes));
         }
         let kept = self.leaf.as_ref().map_or(&[][..], |(_, bytes)| bytes);
-        let at = usize::try_from(within).unwrap_or(usize::MAX);
+        let at = to_usize(within);
         let Some(bytes) = kept.get(at..at.saturating_add(VENTI_ENTRY_BYTES)) else { return Ok(None) };
         VentiEntry::decode(bytes).map_err(|source| ReadVentiFolderError::Entry { number, source })
     }

@@ -10,7 +10,7 @@
 //! | 280 |   20 | previous     | the root that this archive follows; twenty zero bytes if there is none  |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::{BLOCK_BYTES_MAX, Score};
+use varve_block::{BLOCK_BYTES_MAX, Score, to_usize};
 
 use super::{VENTI_SCORE_BYTES, decode_big, encode_big};
 
@@ -71,7 +71,7 @@ impl VentiRoot {
         let raw = u16::from_be_bytes(*block_bytes);
         let block_bytes =
             if version & BIG == 0 { u32::from(raw) } else { decode_big(raw).unwrap_or(u32::MAX) };
-        let in_range = usize::try_from(block_bytes).is_ok_and(|bytes| bytes <= BLOCK_BYTES_MAX);
+        let in_range = to_usize(block_bytes) <= BLOCK_BYTES_MAX;
         if block_bytes < BLOCK_BYTES_MIN || !in_range {
             return Err(DecodeVentiRootError::BlockBytes { bytes: block_bytes });
         }

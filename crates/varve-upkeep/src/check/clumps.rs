@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use varve_block::BlockName;
+use varve_block::{BlockName, to_usize};
 use varve_log::{
     ArenaId, ArenaWindow, ClumpRow, DirectoryPage, FrameContent, GRANULE_BYTES, OpenedArena, PageBlock,
     RECORD_BYTES_MAX, ReadLogError,
@@ -48,8 +48,7 @@ impl ClumpGroup {
     /// says.
     fn byte_count(&self) -> usize {
         let end = self.clumps.last().map_or(0, |(_, row)| row.end());
-        usize::try_from(end.saturating_sub(self.start()))
-            .map_or(RECORD_BYTES_MAX, |count| count.min(RECORD_BYTES_MAX))
+        to_usize(end.saturating_sub(self.start())).min(RECORD_BYTES_MAX)
     }
 }
 

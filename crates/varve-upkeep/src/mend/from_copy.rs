@@ -2,6 +2,7 @@
 //! file is copied, every code in it is checked, and it is put in place. The log is then the same as
 //! before, to the byte.
 
+use varve_block::to_usize;
 use varve_log::{ArenaId, ArenaState, WholeArena};
 use varve_store::Store;
 use varve_world::FileName;
@@ -77,7 +78,7 @@ impl Mender<'_> {
         let mut place = 0;
         while place < total {
             let count = (total - place).min(PIECE_BYTES);
-            let mut piece = vec![0; usize::try_from(count).expect("a piece is small")];
+            let mut piece = vec![0; to_usize(count)];
             there.read_at(&file, place, &mut piece).map_err(unread)?;
             here.append(new_file, &piece).map_err(failed)?;
             place += count;

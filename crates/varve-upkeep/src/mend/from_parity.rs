@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use varve_log::{
     AppendError, ArenaId, ParityHeaderError, ParityLayout, ReadLogError, ShardCode, WholeArena, rebuild,
@@ -268,7 +269,7 @@ impl Mender<'_> {
         let mut shard_number = 0;
         for piece in all_pieces(layout) {
             let mut bytes = vec![0; padded_bytes(layout, &piece)];
-            let present = usize::try_from(piece.end - piece.start).expect("a piece is small");
+            let present = to_usize(piece.end - piece.start);
             read_shards(storage, &arena_file, piece.clone(), shard_bytes, &mut bytes);
             // Bytes beyond the arena's end are no part of its last shard.
             bytes[present..].fill(0);

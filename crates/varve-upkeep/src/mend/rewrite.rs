@@ -8,7 +8,7 @@
 use std::io;
 use std::ops::AddAssign;
 
-use varve_block::PutError;
+use varve_block::{PutError, to_usize};
 use varve_log::{
     AppendError, ArenaHeader, ArenaId, NamedBlock, OpenLogError, OpenedArena, ReadLogError, Replacement,
     SalvagedClump, Seal, Successor, SyncLogError,
@@ -192,7 +192,7 @@ impl Mender<'_> {
         let copied = storage.replace_with(&free, |append| {
             let mut piece = vec![0; COPY_BYTES];
             for offset in (0..length).step_by(COPY_BYTES) {
-                piece.truncate(usize::try_from(length - offset).unwrap_or(COPY_BYTES));
+                piece.truncate(to_usize(length - offset));
                 if storage.read_at(&file, offset, &mut piece).is_err() {
                     let sectors = piece.chunks_mut(SECTOR_BYTES);
                     for (sector, at) in sectors.zip((offset..).step_by(SECTOR_BYTES)) {

@@ -5,6 +5,8 @@
 //! with its dead ones: with frames of 32 KiB these are less than a hundredth of a log. A clump of
 //! one frame may be large and mostly dead, and its live blocks are then packed again.
 
+use varve_block::to_usize;
+
 /// The blocks of a frame, or of a clump that is not framed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FrameUse {
@@ -51,7 +53,7 @@ impl FrameUse {
         let mut blocks = blocks.into_iter();
         let sum_up = |count: u32| {
             let mut frame = Self::default();
-            for (size, is_live) in blocks.by_ref().take(usize::try_from(count).unwrap_or(usize::MAX)) {
+            for (size, is_live) in blocks.by_ref().take(to_usize(count)) {
                 frame.add(size, is_live);
             }
             frame
@@ -126,7 +128,7 @@ mod tests {
             blocks in proptest::collection::vec((0_u32..5000, any::<bool>()), 72),
         ) {
             let block_count: u32 = counts.iter().sum();
-            let blocks = &blocks[..usize::try_from(block_count).unwrap()];
+            let blocks = &blocks[..to_usize(block_count)];
             let uses = FrameUse::of_frames(counts.iter().copied(), blocks.iter().copied());
             prop_assert_eq!(uses.iter().map(|frame| frame.block_count).sum::<u64>(), u64::from(block_count));
             let is_kept: Vec<bool> = match kept_frames(&uses) {

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use varve_block::to_usize;
 
 use varve_archive::{Snapshot, SnapshotContent};
 use varve_content::folder::{LookupError, lookup};
@@ -130,9 +131,9 @@ pub(crate) fn read_start(
     bytes_max: u64,
 ) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
     let length = node.size.min(bytes_max);
-    let mut bytes = vec![0; usize::try_from(length)?];
+    let mut bytes = vec![0; to_usize(length)];
     files.read(node, 0..length, &mut |offset, piece| {
-        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let at = to_usize(offset);
         let room = bytes.get_mut(at..).unwrap_or_default();
         let count = piece.len().min(room.len());
         room[..count].copy_from_slice(&piece[..count]);

@@ -7,7 +7,7 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use varve_block::with_causes;
+use varve_block::{to_usize, with_causes};
 use varve_content::{Files, Node};
 
 /// Bytes that are sent at a time.
@@ -80,7 +80,7 @@ impl SentBytes {
         let mut left = count;
         while left > 0 {
             let length = left.min(ZEROS.len() as u64);
-            self.write_all(&ZEROS[..usize::try_from(length).unwrap_or(0)])?;
+            self.write_all(&ZEROS[..to_usize(length)])?;
             left -= length;
         }
         Ok(())

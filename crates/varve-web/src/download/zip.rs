@@ -9,7 +9,7 @@ use std::io::Write;
 
 use rawzip::time::UtcDateTime;
 use rawzip::{ZipArchiveWriter, ZipFileBuilder};
-use varve_block::with_causes;
+use varve_block::{to_usize, with_causes};
 use varve_content::{Files, Node, NodeKind};
 
 use super::folder_walk::walk_below;
@@ -175,7 +175,7 @@ fn write_content(files: &dyn Files, node: &Node, to: &mut dyn Write) -> Result<(
         let mut left = count;
         while left > 0 {
             let length = left.min(ZEROS.len() as u64);
-            to.write_all(&ZEROS[..usize::try_from(length).unwrap_or(0)])?;
+            to.write_all(&ZEROS[..to_usize(length)])?;
             left -= length;
         }
         std::io::Result::Ok(())

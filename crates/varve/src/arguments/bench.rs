@@ -1,6 +1,7 @@
 //! The arguments of `varve-plan bench`.
 
 use std::path::PathBuf;
+use varve_block::to_usize;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use varve_venti::Address;
@@ -119,6 +120,6 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 
 fn parse_block(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text)?;
-    let good = usize::try_from(bytes).ok().filter(|bytes| (16..=1 << 20).contains(bytes));
+    let good = Some(to_usize(bytes)).filter(|bytes| (16..=1 << 20).contains(bytes));
     good.ok_or_else(|| "write a size from 16 to 1M".into())
 }

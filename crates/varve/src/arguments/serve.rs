@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use varve_block::to_usize;
 
 use clap::{ArgGroup, Args, ValueHint};
 use varve_serve::nbd::Endpoint;
@@ -285,15 +286,14 @@ fn parse_venti_patience(text: &str) -> Result<VentiPatience, String> {
 
 fn parse_venti_block(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text)?;
-    let good = usize::try_from(bytes).ok().filter(|bytes| (512..=1 << 20).contains(bytes));
+    let good = Some(to_usize(bytes)).filter(|bytes| (512..=1 << 20).contains(bytes));
     good.ok_or_else(|| "write a size from 512 to 1M".into())
 }
 
 fn parse_venti_room(text: &str) -> Result<(usize, usize), String> {
     let wrong = || "write the bytes for one client and for all, such as 4M,256M: at least 1M".to_owned();
-    let size = |text: &str| {
-        usize::try_from(parse_size(text)?).ok().filter(|bytes| *bytes >= 1 << 20).ok_or_else(wrong)
-    };
+    let size =
+        |text: &str| Some(to_usize(parse_size(text)?)).filter(|bytes| *bytes >= 1 << 20).ok_or_else(wrong);
     let (one, all) = text.split_once(',').ok_or_else(wrong)?;
     Ok((size(one)?, size(all)?))
 }

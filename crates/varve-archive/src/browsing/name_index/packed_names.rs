@@ -15,6 +15,8 @@
 //! byte is set if another one follows.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_block::to_usize;
+
 /// The end of a span of a name that the newest snapshot has.
 pub(super) const OPEN: u32 = u32::MAX;
 
@@ -68,8 +70,8 @@ impl<'a> NameCursor<'a> {
     }
 
     fn step(&mut self) -> Option<()> {
-        let shared = usize::try_from(self.number()?).ok()?;
-        let length = usize::try_from(self.number()?).ok()?;
+        let shared = to_usize(self.number()?);
+        let length = to_usize(self.number()?);
         let (rest, left) = self.left.split_at_checked(length)?;
         self.left = left;
         if shared > self.name.len() {

@@ -13,6 +13,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io::{self, Read, Write};
+use varve_block::to_usize;
 
 use varve_world::Timestamp;
 
@@ -98,7 +99,7 @@ impl SavedNamesReader<'_> {
     /// Reads a text. Memory grows only with bytes that are there.
     fn text(&mut self) -> Option<Vec<u8>> {
         let length = u64::from(self.number()?);
-        let mut text = Vec::with_capacity(usize::try_from(length.min(RESERVED_BYTES)).ok()?);
+        let mut text = Vec::with_capacity(to_usize(length.min(RESERVED_BYTES)));
         self.from.take(length).read_to_end(&mut text).ok()?;
         (text.len() as u64 == length).then_some(text)
     }

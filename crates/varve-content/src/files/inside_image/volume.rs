@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use parking_lot::Mutex;
 use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild};
@@ -158,7 +159,7 @@ impl VolumeFiles {
                 let is_careful = offset < careful_until;
                 let step = if is_careful { AROUND_BYTES - offset % AROUND_BYTES } else { READ_BYTES };
                 let length = (data_end - offset).min(step);
-                buffer.resize(usize::try_from(length).expect("at most 1 MiB"), 0);
+                buffer.resize(to_usize(length), 0);
                 match self.files.read_at(id, offset, &mut buffer) {
                     Ok(count) => {
                         let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {

@@ -7,7 +7,7 @@ use std::iter::Peekable;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
-use varve_block::BlockStore;
+use varve_block::{BlockStore, to_usize};
 use varve_tree::ReadPointerError;
 
 use super::list::{ListEvent, ListNext, list};
@@ -269,9 +269,9 @@ fn bytes_differ(old: Tree<'_>, new: Tree<'_>) -> Result<bool, ReadContentError> 
 /// Fills `into` with a range of a file, including its holes.
 fn read_whole(file: Tree<'_>, range: Range<u64>, into: &mut Vec<u8>) -> Result<(), ReadContentError> {
     into.clear();
-    into.resize(usize::try_from(range.end - range.start).expect("a bounded range"), 0);
+    into.resize(to_usize(range.end - range.start), 0);
     file.files.read(file.root, range.clone(), &mut |offset, bytes| {
-        let begin = usize::try_from(offset - range.start).unwrap_or(usize::MAX);
+        let begin = to_usize(offset - range.start);
         let place = into.get_mut(begin..begin.saturating_add(bytes.len()));
         place.ok_or(io::ErrorKind::InvalidData)?.copy_from_slice(bytes);
         Ok(())

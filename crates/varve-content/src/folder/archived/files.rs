@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_block::BlockStore;
+use varve_block::{BlockStore, to_usize};
 use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr};
 use varve_tree::{Entry, TreeReader};
 
@@ -253,7 +253,7 @@ impl FileSystem for FolderFiles {
             });
         }
         let Some(content) = node.content.filter(|content| offset < content.size()) else { return Ok(0) };
-        let left = usize::try_from(content.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = to_usize(content.size().saturating_sub(offset));
         let length = left.min(into.len());
         let into = into.get_mut(..length).unwrap_or_default();
         match TreeReader::new(&*self.blocks, &content).read_at(offset, into) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use varve_block::BlockStore;
+use varve_block::{BlockStore, to_usize};
 use varve_tree::Entry;
 use varve_world::{FixedHasher, weighted_cache};
 
@@ -197,7 +197,7 @@ impl FolderPages {
         if let Some(page) = self.pages.get(&(*folder, number)) {
             return Ok(page);
         }
-        let start = usize::try_from(number).ok().and_then(|number| table.starts.get(number));
+        let start = table.starts.get(to_usize(number));
         let Some(start) = start else { return Ok(Arc::new(NodePage::new(Vec::new()))) };
         let (nodes, damage) = read_page(&mut NodeList::of_content(blocks, Some(folder), start));
         let page = Arc::new(NodePage::new(nodes));
@@ -232,7 +232,7 @@ impl NodePage {
 fn page_of(number: u64) -> (u32, usize) {
     let size = PAGE_NODES as u64;
     let page = number.checked_div(size).and_then(|page| u32::try_from(page).ok()).unwrap_or(u32::MAX);
-    (page, usize::try_from(number.checked_rem(size).unwrap_or(0)).unwrap_or(0))
+    (page, to_usize(number.checked_rem(size).unwrap_or(0)))
 }
 
 fn number_of(page: u32, place: usize) -> u64 {

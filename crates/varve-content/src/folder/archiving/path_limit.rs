@@ -5,6 +5,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use varve_block::to_usize;
 
 use rustix::process::{Resource, getrlimit};
 
@@ -40,7 +41,7 @@ impl PathLimit {
     /// The limits of this process. Half of the files that it may open are for other uses.
     pub(super) fn of_process() -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Self { open_count_max: usize::try_from(limit / 2).unwrap_or(usize::MAX) }
+        Self { open_count_max: to_usize(limit / 2) }
     }
 
     /// Checks the path of a name in a folder, which is inside of `depth` folders.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::Advice;
 use rustix::io::Errno;
-use varve_block::{BlockKind, BlockStore, ExpectedReads, PutError};
+use varve_block::{BlockKind, BlockStore, ExpectedReads, PutError, to_usize};
 use varve_tree::{
     ContentWriter, Cutting, Entry, FixedBuilder, FixedWriter, Layout, ReplacedLeaves, Shape, VacShape,
     put_whole,
@@ -354,7 +354,7 @@ impl FileReader<'_> {
             };
         }
         let mut content = FileTree::new(self.blocks, self.vac, self.cutting);
-        let mut buffer = vec![0; READ_BYTES.min(usize::try_from(opened.size).unwrap_or(READ_BYTES))];
+        let mut buffer = vec![0; READ_BYTES.min(to_usize(opened.size))];
         let may_have_holes = opened.allocated_bytes < opened.size;
         let mut read_bytes = 0;
         while content.bytes_written() < opened.size {
@@ -367,7 +367,7 @@ impl FileReader<'_> {
                 if self.watch.progress.is_cancelled() {
                     return Err(ReadError::Cancelled);
                 }
-                let wanted = buffer.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
+                let wanted = buffer.len().min(to_usize(rest));
                 let filled = read_full(file, &mut buffer[..wanted], content.bytes_written())?;
                 content.write(&buffer[..filled])?;
                 let done = content.bytes_written();
@@ -389,7 +389,7 @@ impl FileReader<'_> {
 impl SmallFiles {
     fn read(&mut self, file: &OwnedFd, size: u64, place: usize) -> Result<u64, ReadError> {
         let start = self.bytes.len();
-        self.bytes.resize(start + usize::try_from(size).unwrap_or(0), 0);
+        self.bytes.resize(start + to_usize(size), 0);
         let filled = if size == 0 { 0 } else { read_full(file, &mut self.bytes[start..], 0)? };
         self.bytes.truncate(start + filled);
         if filled > 0 {

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use varve_block::{BlockStore, ExpectedReads, PutError, PutHints, Score};
+use varve_block::{BlockStore, ExpectedReads, PutError, PutHints, Score, to_usize};
 use varve_tree::{Entry, FixedBuilder, ReplacedLeaves, Shape, put_leaves_with};
 use varve_world::Workers;
 
@@ -74,7 +74,7 @@ impl DiskFileReader<'_> {
         buffer: &mut Vec<u8>,
     ) -> Result<PutSegment<Score>, ReadError> {
         let range = &segment.range;
-        let wanted = usize::try_from(range.end - range.start).expect("segments are small");
+        let wanted = to_usize(range.end - range.start);
         buffer.resize(wanted, 0);
         let filled = read_full(file, buffer, range.start)?;
         let replaced = self.replaced.map(|earlier| earlier.leaves_at(segment.range.clone()));

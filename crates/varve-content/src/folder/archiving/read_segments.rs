@@ -11,7 +11,7 @@
 use std::os::fd::OwnedFd;
 
 use parking_lot::{Condvar, Mutex};
-use varve_block::{BlockKind, BlockStore, PutError};
+use varve_block::{BlockKind, BlockStore, PutError, to_usize};
 use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, Entry, SegmentLeaves, put_cut_leaves};
 use varve_world::Workers;
 
@@ -74,8 +74,8 @@ impl SegmentReader<'_> {
         let SourceSegment { number, range, data_end } = segment;
         let turn = JointTurn { joint, number: *number, next: None };
         let window_end = (*data_end).min(range.end + u64::from(self.cutting.max()));
-        let wanted = usize::try_from(window_end - range.start).expect("segments are small");
-        let own = usize::try_from(range.end - range.start).expect("segments are small");
+        let wanted = to_usize(window_end - range.start);
+        let own = to_usize(range.end - range.start);
         buffer.resize(wanted, 0);
         let filled = read_full(file, buffer, range.start)?;
         // The file has become shorter. The comparison at the end reports that it changed.

@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use varve_block::{BlockStore, PutError};
+use varve_block::{BlockStore, PutError, to_usize};
 
 use super::news::NewsCounts;
 use super::remembered::{ContentOrigin, RememberedFiles};
@@ -120,7 +120,7 @@ impl<'a> NodeSequence<'a> {
 
     /// Replaces an awaited event by its finished node.
     pub(crate) fn settle(&mut self, number: u64, node: Node) {
-        let place = usize::try_from(number - self.passed_count).expect("an awaited event is in the queue");
+        let place = to_usize(number - self.passed_count);
         self.events[place] = WalkEvent::Node(node);
     }
 

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use rustix::fs::{AtFlags, Mode};
 
@@ -289,8 +290,7 @@ impl<'a> TreeWriter<'a> {
     }
 
     fn settle(&mut self, written: &WrittenFile) {
-        let place =
-            usize::try_from(written.number - self.passed_count).expect("an awaited event is in the queue");
+        let place = to_usize(written.number - self.passed_count);
         if written.bytes.is_none() && self.writer.is_stopped() {
             // The file may not have been started. The next run writes it.
             return;

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use varve_block::to_usize;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use varve_image::{FileTime, Xattr};
@@ -268,7 +269,7 @@ impl HostFile {
     /// The file is unreadable, or `into` accepts no more.
     pub fn write_to(&self, into: &mut ContentSink<'_>) -> Result<(), DescriptionError> {
         let status = Status::of_open(&self.0)?;
-        let mut buffer = vec![0; READ_BYTES.min(usize::try_from(status.size).unwrap_or(READ_BYTES))];
+        let mut buffer = vec![0; READ_BYTES.min(to_usize(status.size))];
         if status.size == 0 {
             return self.write_unsized(into);
         }
@@ -281,7 +282,7 @@ impl HostFile {
             into.write_zeros(data.start - position)?;
             position = data.start;
             while position < data.end {
-                let wanted = buffer.len().min(usize::try_from(data.end - position).unwrap_or(usize::MAX));
+                let wanted = buffer.len().min(to_usize(data.end - position));
                 let room = buffer.get_mut(..wanted).unwrap_or_default();
                 let filled = read_full(&self.0, room, position)?;
                 if filled == 0 {

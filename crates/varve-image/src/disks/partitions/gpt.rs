@@ -7,6 +7,7 @@ use crate::bytes::crc::crc32;
 use crate::bytes::fields::{array_at, has_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
 use crate::disks::disk_problem::DiskProblem;
+use varve_block::to_usize;
 
 const MAGIC: &[u8; 8] = b"EFI PART";
 const HEADER_BYTES: usize = 92;
@@ -91,7 +92,7 @@ impl GptCopy {
             return None;
         }
         let (other, first_usable) = (u64_at(&header, 32), u64_at(&header, 40));
-        let entry_bytes = usize::try_from(u32_at(&header, 84)).unwrap_or(usize::MAX);
+        let entry_bytes = to_usize(u32_at(&header, 84));
         let table_bytes = u64::from(u32_at(&header, 80)).saturating_mul(entry_bytes as u64);
         let mut copy =
             Self { sector_bytes, entries: Vec::new(), entry_bytes, other, first_usable, problem: None };
@@ -101,7 +102,7 @@ impl GptCopy {
                 Some(format!("is damaged: its entries have {entry_bytes} bytes, {table_bytes} in all"));
             return Some(copy);
         }
-        copy.entries.resize(usize::try_from(table_bytes).ok()?, 0);
+        copy.entries.resize(to_usize(table_bytes), 0);
         let read = disk.read_at(u64_at(&header, 72).saturating_mul(sector_bytes), &mut copy.entries);
         if let Err(error) = read {
             copy.problem = Some(format!("has unreadable entries: {error}"));
@@ -146,7 +147,7 @@ impl GptCopy {
 }
 
 fn header_problem(header: &[u8; 512], at: u64) -> Option<String> {
-    let length = usize::try_from(u32_at(header, 12)).unwrap_or(usize::MAX);
+    let length = to_usize(u32_at(header, 12));
     let Some(covered) = header.get(..length).filter(|_| length >= HEADER_BYTES) else {
         return Some(format!("is damaged: its header has an impossible length of {length} bytes"));
     };

@@ -9,6 +9,7 @@
 //! |     46 |     2 | copies in a RAID10        |        |       |                                     |
 
 use std::collections::BTreeMap;
+use varve_block::to_usize;
 
 use super::superblock::BtrfsSuperblock;
 use crate::bytes::fields::{array_at, u16_at, u64_at};
@@ -173,7 +174,7 @@ impl Chunk {
             let groups = all.len().checked_div(copies)? as u64;
             let unit = inside.checked_div(STRIPE_UNIT)?;
             let within = inside.checked_rem(STRIPE_UNIT)?;
-            let group = usize::try_from(unit.checked_rem(groups)?).ok()?.checked_mul(copies)?;
+            let group = to_usize(unit.checked_rem(groups)?).checked_mul(copies)?;
             let row = unit.checked_div(groups)?.checked_mul(STRIPE_UNIT)?;
             let stripes = all.get(group..group.checked_add(copies)?)?;
             Some((stripes, row.checked_add(within)?, STRIPE_UNIT.checked_sub(within)?))

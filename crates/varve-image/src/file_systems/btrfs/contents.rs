@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use quick_cache::sync::Cache;
 
@@ -33,7 +34,7 @@ pub(super) struct Contents {
 
 /// Copies the bytes of `from` at `offset`, and zeros after its end.
 fn copy_at(from: &[u8], offset: u64, into: &mut [u8]) {
-    let present = usize::try_from(offset).ok().and_then(|start| from.get(start..)).unwrap_or_default();
+    let present = from.get(to_usize(offset)..).unwrap_or_default();
     let bytes = present.iter().copied().chain(std::iter::repeat(0));
     into.iter_mut().zip(bytes).for_each(|(into, from)| *into = from);
 }
@@ -56,13 +57,13 @@ impl Contents {
         into: &mut [u8],
     ) -> Result<usize, FileSystemError> {
         let present = content.size.saturating_sub(offset);
-        let length = usize::try_from(present).unwrap_or(usize::MAX).min(into.len());
+        let length = to_usize(present).min(into.len());
         let (mut rest, _) = into.split_at_mut(length);
         let mut at = offset;
         while !rest.is_empty() {
             let extent = BtrfsExtent::at(trees, &content.file, at)?;
             let left = extent.end.saturating_sub(at);
-            let (now, later) = rest.split_at_mut(usize::try_from(left).unwrap_or(usize::MAX).min(rest.len()));
+            let (now, later) = rest.split_at_mut(to_usize(left).min(rest.len()));
             let inside = at.saturating_sub(extent.start);
             match &extent.source {
                 ExtentSource::Hole => now.fill(0),
@@ -99,8 +100,8 @@ impl Contents {
             copy_at(inline.bytes(), inside, into);
             return Ok(());
         };
-        let sector_bytes = usize::try_from(trees.superblock().sector_bytes).unwrap_or(0);
-        let length = usize::try_from(length).unwrap_or(0);
+        let sector_bytes = to_usize(trees.superblock().sector_bytes);
+        let length = to_usize(length);
         let bytes = compression.decompress(inline.bytes(), length, sector_bytes);
         copy_at(&bytes.map_err(|problem| damaged(content.file.what(0), problem))?, inside, into);
         Ok(())
@@ -113,10 +114,10 @@ impl Contents {
         packed: &PackedExtent,
         at: u64,
     ) -> Result<Vec<u8>, FileSystemError> {
-        let mut stored = vec![0; usize::try_from(packed.stored_bytes).unwrap_or(0)];
+        let mut stored = vec![0; to_usize(packed.stored_bytes)];
         self.read_stored(trees, content, packed.logical, at, &mut stored)?;
-        let sector_bytes = usize::try_from(trees.superblock().sector_bytes).unwrap_or(0);
-        let length = usize::try_from(packed.content_bytes).unwrap_or(0);
+        let sector_bytes = to_usize(trees.superblock().sector_bytes);
+        let length = to_usize(packed.content_bytes);
         let unpacked = packed.compression.decompress(&stored, length, sector_bytes);
         unpacked.map_err(|problem| damaged(content.file.what(at), problem))
     }
@@ -140,10 +141,10 @@ impl Contents {
         let mut buffer = Vec::new();
         while !rest.is_empty() {
             let piece = start..end.min(start.saturating_add(PIECE_BYTES));
-            let length = usize::try_from(piece.end.saturating_sub(piece.start)).unwrap_or(0);
+            let length = to_usize(piece.end.saturating_sub(piece.start));
             buffer.resize(length, 0);
             self.read_piece(trees, content, &piece, &mut buffer, &what)?;
-            let skipped = usize::try_from(logical.saturating_sub(piece.start)).unwrap_or(0);
+            let skipped = to_usize(logical.saturating_sub(piece.start));
             let bytes = buffer.get(skipped..).unwrap_or_default();
             let count = bytes.len().min(rest.len());
             if count == 0 {
@@ -166,7 +167,7 @@ impl Contents {
         into: &mut [u8],
         what: &dyn Fn() -> String,
     ) -> Result<(), FileSystemError> {
-        let sector_bytes = usize::try_from(trees.superblock().sector_bytes).unwrap_or(1).max(1);
+        let sector_bytes = to_usize(trees.superblock().sector_bytes).max(1);
         let kind = trees.superblock().checksum;
         let sums = match content.has_checksums {
             true => Some(self.checksums.of(trees, piece)?),

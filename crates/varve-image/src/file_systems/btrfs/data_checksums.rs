@@ -1,6 +1,7 @@
 //! The checksums of data: one for each sector, in order, under the address of the first sector.
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::key::{TreeKey, kind, object};
 use super::tree_root::TreeRoot;
@@ -29,7 +30,7 @@ impl DataChecksums {
     ) -> Result<Vec<Option<Vec<u8>>>, FileSystemError> {
         let sector_bytes = u64::from(trees.superblock().sector_bytes).max(1);
         let count = range.end.saturating_sub(range.start).checked_div(sector_bytes);
-        let mut sums = vec![None; count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)];
+        let mut sums = vec![None; count.map_or(0, to_usize)];
         for root in &self.roots {
             read_sums(trees, root, range, &mut sums)?;
         }
@@ -56,8 +57,8 @@ fn read_sums(
         let skipped = range.start.saturating_sub(start).checked_div(sector_bytes).unwrap_or(0);
         let place = start.saturating_sub(range.start).checked_div(sector_bytes).unwrap_or(0);
         let stored = item.data().chunks_exact(trees.superblock().checksum.bytes());
-        let stored = stored.skip(usize::try_from(skipped).unwrap_or(usize::MAX));
-        for (sum, stored) in sums.iter_mut().skip(usize::try_from(place).unwrap_or(usize::MAX)).zip(stored) {
+        let stored = stored.skip(to_usize(skipped));
+        for (sum, stored) in sums.iter_mut().skip(to_usize(place)).zip(stored) {
             *sum = Some(stored.to_vec());
         }
     }

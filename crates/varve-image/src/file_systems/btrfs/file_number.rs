@@ -14,6 +14,7 @@
 
 use super::key::object::TOP_SUBVOLUME;
 use crate::file_systems::file_system::{FileId, FileSystemError};
+use varve_block::to_usize;
 
 const FORM_SHIFT: u32 = 53;
 /// The bits of the inode in each form.
@@ -79,7 +80,7 @@ impl BtrfsFile {
             let (subvolume, absent) = pair(STAND_IN_BITS)?;
             return Some(Self::StandIn { subvolume, absent });
         }
-        let (subvolume, inode) = pair(*INODE_BITS.get(usize::try_from(form).ok()?)?)?;
+        let (subvolume, inode) = pair(*INODE_BITS.get(to_usize(form))?)?;
         Some(Self::Inode { subvolume, inode })
     }
 }

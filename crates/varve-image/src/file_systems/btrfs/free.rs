@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
+use varve_block::to_usize;
 
 use super::key::{TreeKey, kind, object};
 use super::listing_marks::ListingMarks;
@@ -196,8 +197,7 @@ impl Btrfs {
                 free.add(range_of(object, offset)?);
             }
             if kind == kind::FREE_BITMAP {
-                let sectors = (object..range_of(object, offset)?.end)
-                    .step_by(usize::try_from(sector_bytes).unwrap_or(usize::MAX));
+                let sectors = (object..range_of(object, offset)?.end).step_by(to_usize(sector_bytes));
                 let bits = item.data().iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
                 for (start, is_free) in sectors.zip(bits) {
                     if is_free {

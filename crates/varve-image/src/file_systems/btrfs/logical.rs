@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use super::chunks::{ChunkMap, NoCopy};
 use super::damaged;
@@ -49,7 +50,7 @@ impl LogicalBytes {
         let (mut at, mut rest) = (logical, into);
         while !rest.is_empty() {
             let copies = self.chunks.locate(at).map_err(|reason| self.problem(at, reason, what()))?;
-            let length = usize::try_from(copies.length).unwrap_or(usize::MAX).min(rest.len());
+            let length = to_usize(copies.length).min(rest.len());
             let (now, later) = rest.split_at_mut(length);
             let place = copies.places.get(copy).or(copies.places.last()).copied().unwrap_or(u64::MAX);
             let read = self.volume.read_at(place, now);

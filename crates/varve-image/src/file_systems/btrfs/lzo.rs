@@ -20,17 +20,18 @@
 //! byte that is not zero.
 
 use crate::bytes::fields::u32_at;
+use varve_block::to_usize;
 
 const LENGTH_BYTES: usize = 4;
 
 /// Decompresses the segments of an extent. Stops when `into` is full. Returns the number of bytes;
 /// `None` if the segments make no sense.
 pub(super) fn decompress(bytes: &[u8], into: &mut [u8], sector_bytes: usize) -> Option<usize> {
-    let length = usize::try_from(u32_at(bytes, 0)).ok()?;
+    let length = to_usize(u32_at(bytes, 0));
     let bytes = bytes.get(..length)?;
     let (mut at, mut filled) = (LENGTH_BYTES, 0_usize);
     while at < length && filled < into.len() {
-        let segment_bytes = usize::try_from(u32_at(bytes, at)).ok()?;
+        let segment_bytes = to_usize(u32_at(bytes, at));
         let start = at.checked_add(LENGTH_BYTES)?;
         let end = start.checked_add(segment_bytes)?;
         let room = into.get_mut(filled..)?;

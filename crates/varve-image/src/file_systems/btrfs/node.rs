@@ -11,6 +11,7 @@
 //! |    101 |       | entries                                |     25 |     8 | generation                |
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::checksum::CHECKSUM_ROOM;
 use super::key::{KEY_BYTES, TreeKey};
@@ -59,7 +60,7 @@ impl BtrfsNode {
             return Err("it belongs to another address");
         }
         let level = u8_at(&bytes, 100);
-        let count = usize::try_from(u32_at(&bytes, 96)).unwrap_or(usize::MAX);
+        let count = to_usize(u32_at(&bytes, 96));
         let entries_bytes = count.saturating_mul(if level == 0 { ITEM_BYTES } else { POINTER_BYTES });
         if entries_bytes > bytes.len().saturating_sub(HEAD_BYTES) {
             return Err("it has more entries than room");
@@ -132,7 +133,7 @@ impl BtrfsNode {
 
     fn data_range(&self, slot: usize) -> Range<usize> {
         let entry = self.entry(slot);
-        let number = |at| usize::try_from(u32_at(entry, at)).unwrap_or(usize::MAX);
+        let number = |at| to_usize(u32_at(entry, at));
         let start = number(KEY_BYTES).saturating_add(HEAD_BYTES);
         start..start.saturating_add(number(KEY_BYTES.saturating_add(4)))
     }

@@ -26,6 +26,7 @@ use super::tree_root::TreeRoot;
 use crate::bytes::fields::{array_at, has_at, u8_at, u16_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::file_system::FileSystemError;
+use varve_block::to_usize;
 
 /// The places of the superblock and its copies.
 pub(super) const PLACES: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
@@ -183,7 +184,7 @@ impl BtrfsSuperblock {
         if !is_size(sector_bytes) || !is_size(node_bytes) || node_bytes < sector_bytes {
             return Err(wrong("the sizes of its sectors and nodes are impossible"));
         }
-        let first_bytes = usize::try_from(u32_at(bytes, 160)).unwrap_or(usize::MAX);
+        let first_bytes = to_usize(u32_at(bytes, 160));
         if first_bytes > FIRST_CHUNKS_BYTES_MAX {
             return Err(wrong("its list of chunks is too long"));
         }

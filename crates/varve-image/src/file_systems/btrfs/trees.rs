@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use quick_cache::sync::Cache;
 
@@ -57,7 +58,7 @@ pub(super) struct Trees {
 impl Trees {
     pub(super) fn new(bytes: LogicalBytes, superblock: BtrfsSuperblock) -> Self {
         let count = CACHE_BYTES.checked_div(u64::from(superblock.node_bytes)).unwrap_or(1);
-        let nodes = Cache::new(usize::try_from(count).unwrap_or(1));
+        let nodes = Cache::new(to_usize(count));
         Self { bytes, superblock, nodes, patches: BTreeMap::new() }
     }
 
@@ -84,7 +85,7 @@ impl Trees {
         let what = || format!("tree node at the address {logical}");
         let mut first_problem = None;
         for copy in 0..self.bytes.copy_count(logical) {
-            let node_bytes = usize::try_from(self.superblock.node_bytes).unwrap_or(0);
+            let node_bytes = to_usize(self.superblock.node_bytes);
             let mut bytes = vec![0; node_bytes];
             let parsed = self.bytes.read(logical, &mut bytes, copy, &what).and_then(|()| {
                 let node = BtrfsNode::parse(bytes, logical, &self.superblock);

@@ -1,6 +1,7 @@
 //! Free space: the bitmaps of blocks and of inodes.
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::groups::{BlockGroup, descriptor_blocks};
 use super::{ExtFileSystem, damaged};
@@ -65,7 +66,7 @@ impl ExtFileSystem {
         }
         let what = || format!("block bitmap of group {}", group.number);
         let bitmap = self.metadata(group.block_bitmap, what)?;
-        let covered = usize::try_from(superblock.clusters_per_group >> 3).unwrap_or(0);
+        let covered = to_usize(superblock.clusters_per_group >> 3);
         let covered = bitmap.get(..covered).unwrap_or_default();
         if !self.bitmap_matches(covered, group.block_bitmap_checksum) {
             return Err(damaged(what(), "it does not match its checksum"));
@@ -94,7 +95,7 @@ impl ExtFileSystem {
             }
             let what = || format!("inode bitmap of group {number}");
             let bitmap = self.metadata(group.inode_bitmap, what)?;
-            let covered = bitmap.get(..usize::try_from(per_group >> 3).unwrap_or(0)).unwrap_or_default();
+            let covered = bitmap.get(..to_usize(per_group >> 3)).unwrap_or_default();
             if !self.bitmap_matches(covered, group.inode_bitmap_checksum) {
                 return Err(damaged(what(), "it does not match its checksum"));
             }

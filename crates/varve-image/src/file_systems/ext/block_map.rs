@@ -5,6 +5,7 @@ use super::{ExtFileSystem, MetadataBlock, damaged};
 use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{u16_at, u32_at};
 use crate::file_systems::file_system::FileSystemError;
+use varve_block::to_usize;
 
 pub(super) const EXTENT_MAGIC: u16 = 0xf30a;
 pub(super) const NODE_BYTES: usize = 12;
@@ -255,7 +256,7 @@ fn leaf_run(entry: &[u8], logical: u32, end: u64) -> Option<BlockRun> {
 /// blocks.
 fn pointer_run(pointers: &[u8], index: u64, logical: u64, span: u64) -> BlockRun {
     let (pointers, _) = pointers.as_chunks::<4>();
-    let rest = usize::try_from(index).ok().and_then(|index| pointers.get(index..)).unwrap_or_default();
+    let rest = pointers.get(to_usize(index)..).unwrap_or_default();
     let rest = || rest.iter().map(|pointer| u32::from_le_bytes(*pointer));
     let first = rest().next().unwrap_or(0);
     if first == 0 {

@@ -5,6 +5,7 @@ use super::{ExtFileSystem, damaged};
 use crate::bytes::crc::{crc16_from, crc32c_from};
 use crate::bytes::fields::{put, u16_at, u32_at};
 use crate::file_systems::file_system::FileSystemError;
+use varve_block::to_usize;
 
 const INODES_UNUSED: u16 = 0x1;
 const BLOCKS_UNUSED: u16 = 0x2;
@@ -47,7 +48,7 @@ pub(super) fn locate(superblock: &Superblock, group: u32) -> (u64, usize) {
     let per_block = block_bytes.checked_div(u32::from(superblock.descriptor_bytes)).unwrap_or(1).max(1);
     let (index, place) =
         (group.checked_div(per_block).unwrap_or(0), group.checked_rem(per_block).unwrap_or(0));
-    let at = usize::try_from(place).unwrap_or(0).saturating_mul(usize::from(superblock.descriptor_bytes));
+    let at = to_usize(place).saturating_mul(usize::from(superblock.descriptor_bytes));
     // With blocks of 1 KiB the superblock is block 1, otherwise it is in block 0.
     let superblock_block = u64::from(block_bytes == 1024);
     if !superblock.needs(incompatible::META_GROUPS) || index < superblock.first_meta_group {

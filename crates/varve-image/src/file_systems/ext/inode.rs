@@ -7,6 +7,7 @@ use crate::bytes::fields::{array_at, put, u16_at, u32_at};
 use crate::file_systems::file_system::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::unix_files::kind_of_mode;
+use varve_block::to_usize;
 
 pub(super) const ROOT: u32 = 2;
 const OLD_BYTES: usize = 128;
@@ -151,7 +152,7 @@ impl ExtFileSystem {
         let at = place.saturating_mul(u64::from(superblock.inode_bytes));
         let block_bytes = u64::from(superblock.block_bytes).max(1);
         let block = table.saturating_add(at.checked_div(block_bytes).unwrap_or(0));
-        Ok((block, usize::try_from(at.checked_rem(block_bytes).unwrap_or(0)).unwrap_or(0)))
+        Ok((block, to_usize(at.checked_rem(block_bytes).unwrap_or(0))))
     }
 
     fn parse_inode(&self, number: u32, bytes: Vec<u8>) -> Result<Option<ExtInode>, FileSystemError> {

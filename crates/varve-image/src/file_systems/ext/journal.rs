@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use super::sound::begins_fast_commit;
 use super::{BlockRun, ExtFileSystem, MetadataBlock, damaged};
@@ -85,12 +86,12 @@ impl ReadAt for RecoveredVolume {
             let part = offset.max(start)..end.min(start.saturating_add(self.block_bytes));
             let inside = part.start.saturating_sub(start);
             let at = newest.at.saturating_mul(self.block_bytes).saturating_add(inside);
-            let place = |at: u64| usize::try_from(at.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let place = |at: u64| to_usize(at.saturating_sub(offset));
             let into = into.get_mut(place(part.start)..place(part.end)).unwrap_or_default();
             self.volume.read_at(at, into)?;
             if newest.escaped {
                 let magic = MAGIC.to_be_bytes();
-                let from = magic.get(usize::try_from(inside).unwrap_or(4).min(4)..).unwrap_or_default();
+                let from = magic.get(to_usize(inside).min(4)..).unwrap_or_default();
                 into.iter_mut().zip(from).for_each(|(into, from)| *into = *from);
             }
         }
@@ -351,7 +352,7 @@ impl<'a> Journal<'a> {
 
     fn add_revoked(&self, block: &[u8], into: &mut Transaction) {
         let is_wide = self.features & WIDE != 0;
-        let end = usize::try_from(be32(block, HEADER_BYTES)).unwrap_or(usize::MAX).min(block.len());
+        let end = to_usize(be32(block, HEADER_BYTES)).min(block.len());
         let list = block.get(HEADER_BYTES.saturating_add(4)..end).unwrap_or_default();
         let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
         into.revoked.extend(list.chunks_exact(if is_wide { 8 } else { 4 }).map(number));

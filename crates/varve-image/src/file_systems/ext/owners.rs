@@ -1,6 +1,7 @@
 //! Maps blocks to the files that own them.
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::{BlockRun, ExtFileSystem};
 use crate::file_systems::file_system::{FileId, FileSystemError};
@@ -32,7 +33,7 @@ impl BlockOwners {
     pub fn scan(files: &ExtFileSystem) -> Result<Self, FileSystemError> {
         let mut owners = Vec::new();
         // A valid file system has at most as many runs as blocks.
-        let runs_max = usize::try_from(files.block_count()).unwrap_or(usize::MAX);
+        let runs_max = to_usize(files.block_count());
         files.for_each_inode_in_use(|number| {
             let file = FileId(u64::from(number));
             let runs = files.runs(file).unwrap_or_default();

@@ -29,6 +29,7 @@ mod verify;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use claims::BlockClaims;
 use destination::Handout;
@@ -375,7 +376,7 @@ impl Plan<'_> {
     }
 
     fn fits(&self, file: &MovableFile, moves: &[MovedRun], growing: &BTreeSet<u32>) -> bool {
-        let block_bytes = usize::try_from(self.files.block_bytes()).unwrap_or(0);
+        let block_bytes = to_usize(self.files.block_bytes());
         let grows = growing.contains(&file.inode.number);
         file.leaves.iter().flatten().all(|leaf| {
             let room = if grows { extents::new_leaf_room(block_bytes) } else { leaf.room };
@@ -472,7 +473,7 @@ fn edit_extents(
                 edits.inode(inode, 0, |map| extents::write_leaf(map, extents::ROOT_EXTENTS_MAX, &extents))?;
             }
             (None, Some(block)) => {
-                let block_bytes = usize::try_from(files.block_bytes()).unwrap_or(0);
+                let block_bytes = to_usize(files.block_bytes());
                 edits.add(block, extents::new_leaf(block_bytes, &extents))?;
                 edits.seal_extent_block(inode, block)?;
                 let logical = extents.first().map_or(0, |extent| extent.logical);

@@ -6,6 +6,7 @@
 //! checksums and counts.
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::groups::BlockGroup;
 use super::superblock::{SUPERBLOCK_BYTES, compatible, incompatible, read_only};
@@ -168,7 +169,7 @@ impl ExtFileSystem {
         }
         let what = || format!("inode bitmap of group {}", group.number);
         let bitmap = self.metadata(group.inode_bitmap, what).map_err(said)?;
-        let covered = usize::try_from(self.superblock.inodes_per_group >> 3).unwrap_or(0);
+        let covered = to_usize(self.superblock.inodes_per_group >> 3);
         let covered = bitmap.get(..covered).unwrap_or_default();
         if self.bitmap_matches(covered, group.inode_bitmap_checksum) {
             return Ok(());

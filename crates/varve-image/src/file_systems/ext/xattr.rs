@@ -6,6 +6,7 @@ use super::{ExtFileSystem, damaged};
 use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::file_systems::file_system::{FileSystemError, Xattr};
+use varve_block::to_usize;
 
 const MAGIC: u32 = 0xea02_0000;
 const ENTRY_BYTES: usize = 16;
@@ -91,7 +92,7 @@ impl ExtFileSystem {
     /// follow if the file is longer.
     pub(super) fn inline_data(&self, inode: &ExtInode) -> Result<Vec<u8>, FileSystemError> {
         let mut data = inode.map().to_vec();
-        let size = usize::try_from(inode.size).unwrap_or(usize::MAX);
+        let size = to_usize(inode.size);
         if size > MAP_BYTES {
             self.visit_xattrs(inode, |entry, value| {
                 if (entry.index, entry.name) == INLINE_DATA {
@@ -146,7 +147,7 @@ impl ExtFileSystem {
         entry: &ExtXattrEntry<'_>,
         values: &[u8],
     ) -> Result<Vec<u8>, FileSystemError> {
-        let length = usize::try_from(entry.value_bytes).unwrap_or(usize::MAX);
+        let length = to_usize(entry.value_bytes);
         if entry.value_bytes > VALUE_BYTES_MAX {
             return Err(damaged(what(inode), "a value exceeds the maximum length"));
         }

@@ -15,6 +15,7 @@ use crate::bytes::read_at::ReadAt;
 use crate::file_systems::file_system::{DeviceNumber, FileKind, FileSystemError};
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::unix_files::kind_of_mode;
+use varve_block::to_usize;
 
 /// A record with more continuation areas than this has a cycle.
 const CONTINUATION_COUNT_MAX: usize = 32;
@@ -72,7 +73,7 @@ impl RockRidge {
         for _ in 0..CONTINUATION_COUNT_MAX {
             let Some((block, offset, length)) = found.take_all(&area) else { return Ok(found) };
             let position = u64::from(block).saturating_mul(block_bytes).saturating_add(u64::from(offset));
-            area.resize(usize::try_from(length.min(CONTINUATION_BYTES_MAX)).unwrap_or(0), 0);
+            area.resize(to_usize(length.min(CONTINUATION_BYTES_MAX)), 0);
             let read = volume.read_at(position, &mut area);
             read.map_err(|source| FileSystemError::Read { what: "Rock Ridge field".into(), source })?;
         }

@@ -15,6 +15,7 @@
 //! Only the first part of a stream has its sizes. The others have clusters that follow it.
 
 use crate::bytes::fields::{u8_at, u16_at, u32_at, u64_at};
+use varve_block::to_usize;
 
 pub(super) const STANDARD_INFORMATION: u32 = 0x10;
 pub(super) const ATTRIBUTE_LIST: u32 = 0x20;
@@ -57,7 +58,7 @@ impl<'a> NtfsAttribute<'a> {
         if u32_at(bytes, 0) == END || bytes.len() < 8 {
             return Ok(None);
         }
-        let length = usize::try_from(u32_at(bytes, 4)).unwrap_or(usize::MAX);
+        let length = to_usize(u32_at(bytes, 4));
         let least = if u8_at(bytes, 8) == 0 { RESIDENT_HEADER_BYTES } else { OUTSIDE_HEADER_BYTES };
         let split = bytes.split_at_checked(length).filter(|(attribute, _)| attribute.len() >= least);
         let (bytes, rest) = split.ok_or("it has an attribute of an impossible length")?;
@@ -89,7 +90,7 @@ impl<'a> NtfsAttribute<'a> {
             return None;
         }
         let at = usize::from(u16_at(self.bytes, 20));
-        let length = usize::try_from(u32_at(self.bytes, 16)).ok()?;
+        let length = to_usize(u32_at(self.bytes, 16));
         self.bytes.get(at..)?.get(..length)
     }
 

@@ -19,6 +19,7 @@
 //! hides only its own names, and no reference leads in a circle.
 
 use std::ops::ControlFlow;
+use varve_block::to_usize;
 
 use super::attribute::{BITMAP, INDEX_ALLOCATION, INDEX_ROOT};
 use super::protected::restore_sector_ends;
@@ -106,7 +107,7 @@ pub(super) fn visit_names(
         let first = number.saturating_mul(8);
         (0..8_u32).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| first.saturating_add(bit.into()))
     });
-    let mut bytes = vec![0; usize::try_from(block_bytes).unwrap_or(0)];
+    let mut bytes = vec![0; to_usize(block_bytes)];
     let mut problem = None;
     for number in used {
         let at = number.saturating_mul(block_bytes);
@@ -133,7 +134,7 @@ fn visit_node(
 ) -> Result<ControlFlow<()>, FileSystemError> {
     let wrong = || damaged(what, "a block of its index makes no sense");
     let position = |at: usize| {
-        let place = usize::try_from(u32_at(bytes, node.saturating_add(at))).unwrap_or(usize::MAX);
+        let place = to_usize(u32_at(bytes, node.saturating_add(at)));
         place.saturating_add(node)
     };
     let mut rest = bytes.get(position(0)..position(4)).ok_or_else(wrong)?;

@@ -1,6 +1,7 @@
 //! Decides if an NTFS file system is live, or the remnant of one that was overwritten.
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::NtfsFiles;
 use crate::bytes::fields::{u8_at, u16_at, u64_at};
@@ -77,11 +78,9 @@ impl NtfsFiles {
             let length = self.read_at(BITMAP, offset, &mut bitmap)?;
             let known = bitmap.get(..length).unwrap_or_default();
             let bits = known.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
-            let skipped = usize::try_from(cluster & 7).unwrap_or(0);
+            let skipped = to_usize(cluster & 7);
             let before = cluster;
-            for is_used in
-                bits.skip(skipped).take(usize::try_from(clusters.end.saturating_sub(cluster)).unwrap_or(0))
-            {
+            for is_used in bits.skip(skipped).take(to_usize(clusters.end.saturating_sub(cluster))) {
                 if !is_used {
                     return Ok(false);
                 }

@@ -1,6 +1,7 @@
 //! A stream: the bytes of one attribute, put together from all its parts.
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::attribute::{NtfsAttribute, StreamSizes};
 use super::boot::NtfsBoot;
@@ -171,7 +172,7 @@ impl NtfsStream {
         zeros.fill(0);
         match &self.place {
             StreamPlace::Record(value) => {
-                let from = usize::try_from(offset).ok().and_then(|at| value.get(at..)?.get(..written));
+                let from = value.get(to_usize(offset)..).and_then(|rest| rest.get(..written));
                 stored.copy_from_slice(from.ok_or_else(|| damaged(what, "it is cut short"))?);
             }
             StreamPlace::Clusters(runs) => {
@@ -214,7 +215,7 @@ impl NtfsStream {
 }
 
 fn bounded(value: u64, bound: usize) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX).min(bound)
+    to_usize(value).min(bound)
 }
 
 /// Reads bytes of plain clusters. Holes are zeros.

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use super::attribute::{self, NtfsAttribute};
 use super::boot::NtfsBoot;
@@ -54,7 +55,7 @@ impl NtfsTable {
     pub(super) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
         let boot = NtfsBoot::read(&volume)?;
         let what = "NTFS file table";
-        let mut bytes = vec![0; usize::try_from(boot.record_bytes).unwrap_or(0)];
+        let mut bytes = vec![0; to_usize(boot.record_bytes)];
         let read = volume.read_at(boot.table_at, &mut bytes);
         read.map_err(|source| FileSystemError::Read { what: what.into(), source })?;
         let first = NtfsRecord::restored(bytes, what.into())?;
@@ -110,7 +111,7 @@ impl NtfsTable {
 
     fn record(&self, number: u64) -> Result<NtfsRecord, FileSystemError> {
         let what = format!("file of record {number}");
-        let mut bytes = vec![0; usize::try_from(self.boot.record_bytes).unwrap_or(0)];
+        let mut bytes = vec![0; to_usize(self.boot.record_bytes)];
         let at = number.saturating_mul(self.boot.record_bytes);
         if at >= self.stream.size() {
             return Err(FileSystemError::Absent { what });
@@ -175,7 +176,7 @@ struct ListEntry {
 impl NtfsRecord {
     fn restored(mut bytes: Vec<u8>, what: String) -> Result<Self, FileSystemError> {
         restore_sector_ends(&mut bytes, b"FILE").map_err(|problem| damaged(&what, problem))?;
-        let used = usize::try_from(u32_at(&bytes, 24)).unwrap_or(usize::MAX);
+        let used = to_usize(u32_at(&bytes, 24));
         if used > bytes.len() {
             return Err(damaged(&what, "it says that it is larger than a record"));
         }

@@ -15,6 +15,7 @@ use super::seal::XfsBlockKind;
 use super::{XfsFiles, damaged};
 use crate::bytes::fields::{be16_at, be64_at};
 use crate::file_systems::file_system::FileSystemError;
+use varve_block::to_usize;
 
 const EXTENT_BYTES: usize = 16;
 /// The bytes of the header of a block, in version 4 and 5.
@@ -123,7 +124,7 @@ impl XfsFiles {
         match inode.form(fork)? {
             Some(XfsForm::Extents) => {
                 let (list, _) = bytes.as_chunks::<EXTENT_BYTES>();
-                let count = usize::try_from(inode.extent_count(fork)).unwrap_or(usize::MAX);
+                let count = to_usize(inode.extent_count(fork));
                 let list = list
                     .get(..count)
                     .ok_or_else(|| damaged(what(inode.number), "its extents exceed the room in the inode"))?;

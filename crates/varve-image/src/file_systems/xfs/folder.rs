@@ -12,6 +12,7 @@
 //! and its length.
 
 use std::ops::ControlFlow;
+use varve_block::to_usize;
 
 use super::inode::{XfsFork, XfsForm, XfsInode, what};
 use super::seal::XfsBlockKind;
@@ -150,8 +151,7 @@ impl XfsFiles {
         let mut end = bytes.len();
         if ONE_BLOCK.is_of(&bytes, self.superblock.has_checksums) {
             let tail = end.saturating_sub(8);
-            let index_bytes =
-                usize::try_from(be32_at(&bytes, tail)).ok().and_then(|count| count.checked_mul(8));
+            let index_bytes = to_usize(be32_at(&bytes, tail)).checked_mul(8);
             let start = index_bytes.and_then(|index_bytes| tail.checked_sub(index_bytes));
             end = start.ok_or_else(|| damaged(what(folder.number), "its index is longer than its block"))?;
         }
@@ -193,7 +193,7 @@ impl XfsFiles {
         counter: &mut ChildCounter<'_>,
     ) -> Result<ControlFlow<()>, FileSystemError> {
         let bytes = folder.fork(XfsFork::Content);
-        let size = usize::try_from(folder.size).unwrap_or(usize::MAX);
+        let size = to_usize(folder.size);
         let cut_off = || damaged(what(folder.number), "an entry is longer than the folder");
         let bytes = bytes.get(..size).ok_or_else(cut_off)?;
         let is_long = u8_at(bytes, 1) > 0;

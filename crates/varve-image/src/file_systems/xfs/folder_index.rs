@@ -14,6 +14,7 @@ use super::inode::{XfsFork, XfsForm, XfsInode, what};
 use super::seal::XfsBlockKind;
 use crate::bytes::fields::{be16_at, be32_at};
 use crate::file_systems::file_system::{FileSystemError, FolderChild};
+use varve_block::to_usize;
 
 const LEAF: XfsBlockKind = XfsBlockKind { name: "a block of its index", magics: [0xd2f1, 0x3df1] };
 const LEAF_OF_MANY: XfsBlockKind = XfsBlockKind { name: "a block of its index", magics: [0xd2ff, 0x3dff] };
@@ -148,7 +149,7 @@ impl XfsFiles {
         let step = self.folder_blocks();
         let bytes = step.saturating_mul(self.superblock.block_bytes.into()).max(1);
         let logical = at.checked_div(bytes).unwrap_or(0).saturating_mul(step);
-        let inside = usize::try_from(at.checked_rem(bytes).unwrap_or(0)).unwrap_or(0);
+        let inside = to_usize(at.checked_rem(bytes).unwrap_or(0));
         let Some((block, end)) = self.names_block(folder, logical)? else { return Ok(None) };
         let entries = block.get(..end).unwrap_or_default();
         let Ok((Some(entry), _)) = entry_at(entries, inside, self.superblock.has_kinds) else {

@@ -20,6 +20,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::seal::{XfsBlockKind, XfsSeal};
 use super::{XfsFiles, damaged};
@@ -80,11 +81,11 @@ impl XfsFiles {
         let at = u64::from(sector).saturating_mul(superblock.sector_bytes.into());
         let block_bytes = u64::from(superblock.block_bytes).max(1);
         let block = u32::try_from(at.checked_div(block_bytes).unwrap_or(0)).unwrap_or(u32::MAX);
-        let inside = usize::try_from(at.checked_rem(block_bytes).unwrap_or(0)).unwrap_or(0);
+        let inside = to_usize(at.checked_rem(block_bytes).unwrap_or(0));
         let position = superblock.position_in_group(group, block);
         let position = position.ok_or_else(|| damaged(what(group), "it has no header"))?;
         let bytes = self.block_at(position, || what(group))?;
-        let length = usize::try_from(superblock.sector_bytes).unwrap_or(0);
+        let length = to_usize(superblock.sector_bytes);
         let bytes = bytes.get(inside..inside.saturating_add(length)).unwrap_or_default().to_vec();
         let place = position.saturating_mul(block_bytes).saturating_add(inside as u64);
         self.check_block(&bytes, place, std::slice::from_ref(kind), || what(group))?;
@@ -260,8 +261,7 @@ impl XfsFiles {
         };
         let list = sector.get(if self.superblock.has_checksums { 36 } else { 0 }..).unwrap_or_default();
         let (list, _) = list.as_chunks::<4>();
-        let [first, last, count] =
-            [40, 44, 48].map(|at| usize::try_from(be32_at(space, at)).unwrap_or(usize::MAX));
+        let [first, last, count] = [40, 44, 48].map(|at| to_usize(be32_at(space, at)));
         if first >= list.len() || last >= list.len() || count > list.len() {
             return Err(wrong("its reserved blocks are impossible"));
         }
@@ -288,7 +288,7 @@ impl XfsFiles {
         let position = superblock.position_in_group(group, 0).unwrap_or(0);
         let at = position.saturating_mul(superblock.block_bytes.into());
         let at = at.saturating_add(u64::from(sector).saturating_mul(superblock.sector_bytes.into()));
-        let mut bytes = vec![0; usize::try_from(superblock.sector_bytes).unwrap_or(0)];
+        let mut bytes = vec![0; to_usize(superblock.sector_bytes)];
         let read = self.volume.read_at(at, &mut bytes);
         read.map_err(|source| FileSystemError::Read { what: what(group), source })?;
         Ok(bytes)

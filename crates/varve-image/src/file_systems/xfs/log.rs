@@ -27,6 +27,7 @@ use crate::bytes::crc::crc32c_from;
 use crate::bytes::fields::{be32_at, put, u32_at};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::file_system::FileSystemError;
+use varve_block::to_usize;
 
 pub(super) const LOG_BLOCK_BYTES: usize = 512;
 const RECORD_MAGIC: u32 = 0xfeed_babe;
@@ -108,7 +109,7 @@ impl<'a> Iterator for XfsLogOperations<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
         let split = self.rest.split_at_checked(OPERATION_HEAD_BYTES).and_then(|(head, rest)| {
-            let length = usize::try_from(be32_at(head, 4)).ok()?;
+            let length = to_usize(be32_at(head, 4));
             let (bytes, rest) = rest.split_at_checked(length)?;
             Some((head, bytes, rest))
         });
@@ -173,7 +174,7 @@ impl<'a> XfsLog<'a> {
 
     /// Reads blocks of the ring.
     fn read(&self, first: u32, count: u32) -> Result<Vec<u8>, FileSystemError> {
-        let bytes_of = |blocks: u32| usize::try_from(blocks).unwrap_or(0).saturating_mul(LOG_BLOCK_BYTES);
+        let bytes_of = |blocks: u32| to_usize(blocks).saturating_mul(LOG_BLOCK_BYTES);
         let before = self.blocks.saturating_sub(first).min(count);
         let mut bytes = vec![0; bytes_of(count)];
         let (one, two) = bytes.split_at_mut(bytes_of(before));
@@ -324,9 +325,9 @@ impl<'a> XfsLog<'a> {
                 return Err(wrong("a record has blocks of another cycle"));
             }
         }
-        let headers_bytes = usize::try_from(header_count).unwrap_or(1).saturating_mul(LOG_BLOCK_BYTES);
+        let headers_bytes = to_usize(header_count).saturating_mul(LOG_BLOCK_BYTES);
         let (headers, data) = bytes.split_at_mut_checked(headers_bytes).unwrap_or((&mut [], &mut []));
-        let length = usize::try_from(length).unwrap_or(0);
+        let length = to_usize(length);
         let present = data.get(..length).unwrap_or_default();
         let recorded = u32_at(headers, CHECKSUM_AT);
         // `mkfs.xfs` and old systems write none.

@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use super::damaged;
 use super::inode::{FIELDS_BYTES, INODE_CHECKSUM_AT, OLD_FIELDS_BYTES};
@@ -96,8 +97,8 @@ impl XfsOverlay {
         let end = at.saturating_add(length as u64);
         for (number, sector) in self.sectors.range(at >> 9..end.div_ceil(SECTOR_BYTES as u64)) {
             let start = number << 9;
-            let skipped = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
-            let place = usize::try_from(start.saturating_sub(at)).unwrap_or(usize::MAX);
+            let skipped = to_usize(at.saturating_sub(start));
+            let place = to_usize(start.saturating_sub(at));
             put(&mut bytes, place, sector.get(skipped..).unwrap_or_default());
         }
         Ok(bytes)
@@ -125,7 +126,7 @@ impl XfsOverlay {
                 self.volume.read_at(number << 9, &mut sector).map_err(unreadable)?;
                 self.sectors.insert(number, sector);
             }
-            let inside = usize::try_from(at & 511).unwrap_or(0);
+            let inside = to_usize(at & 511);
             let (now, later) = rest.split_at(rest.len().min(SECTOR_BYTES.saturating_sub(inside)));
             if let Some(sector) = self.sectors.get_mut(&number) {
                 put(sector, inside, now);
@@ -300,7 +301,7 @@ impl XfsReplayer<'_> {
             return Ok(());
         }
         let map = item.region(0).get(20..).unwrap_or_default();
-        let words = usize::try_from(u32_at(item.region(0), 16)).unwrap_or(usize::MAX);
+        let words = to_usize(u32_at(item.region(0), 16));
         let map = words.checked_mul(4).and_then(|bytes| map.get(..bytes));
         let map = map.ok_or_else(|| wrong("the bitmap of a buffer is cut off"))?;
         let is_set = |bit: usize| map.get(bit >> 3).is_some_and(|byte| byte >> (bit & 7) & 1 == 1);
@@ -482,7 +483,7 @@ impl XfsReplayer<'_> {
         for place in std::mem::take(&mut self.changed) {
             let (at, length) = self.bytes_of(place)?;
             self.overlay.count(length)?;
-            let length = usize::try_from(length).unwrap_or(0);
+            let length = to_usize(length);
             let mut block = self.overlay.read(at, length).map_err(unreadable)?;
             if let Some(seal) = XfsSeal::of(&block) {
                 set_checksum(&mut block, seal.checksum_at);

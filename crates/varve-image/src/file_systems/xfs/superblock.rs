@@ -26,6 +26,7 @@
 //! |    248 |    16 | UUID in metadata, if it is another one         |
 
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::damaged;
 use super::seal::matches_checksum;
@@ -137,7 +138,7 @@ impl XfsSuperblock {
         }
         let sector_bytes = u32::from(be16_at(sector, 102));
         if has_checksums {
-            let is_whole = usize::try_from(sector_bytes).is_ok_and(|length| length == sector.len());
+            let is_whole = to_usize(sector_bytes) == sector.len();
             if is_whole && !matches_checksum(sector, CHECKSUM_AT) {
                 return wrong("it does not match its checksum");
             }
@@ -297,7 +298,7 @@ impl XfsSuperblock {
     pub(super) fn inode_place(&self, inode: u64) -> Option<(u64, usize)> {
         let bits = u32::from(self.inodes_per_block_bits);
         let mask = 1_u64.checked_shl(bits)?.saturating_sub(1);
-        let place = usize::try_from(inode & mask).ok()?;
+        let place = to_usize(inode & mask);
         let at = place.saturating_mul(usize::from(self.inode_bytes));
         Some((self.position(inode.checked_shr(bits)?)?, at))
     }

@@ -11,6 +11,7 @@
 //! | name, value         |      7 |                        |                                       |
 
 use std::collections::BTreeSet;
+use varve_block::to_usize;
 
 use super::inode::{XfsFork, XfsForm, XfsInode, what};
 use super::seal::XfsBlockKind;
@@ -49,7 +50,7 @@ const VALUE: XfsBlockKind = XfsBlockKind { name: "a value", magics: [0, 0x5841_5
 fn access_list(stored: &[u8]) -> Option<Vec<u8>> {
     const USER: u32 = 2;
     const GROUP: u32 = 8;
-    let count = usize::try_from(be32_at(stored, 0)).ok()?;
+    let count = to_usize(be32_at(stored, 0));
     let (entries, _) = stored.get(4..)?.as_chunks::<12>();
     let mut list = 2_u32.to_le_bytes().to_vec();
     for entry in entries.get(..count)? {
@@ -181,7 +182,7 @@ impl XfsFiles {
             } else {
                 let name_end = usize::from(u8_at(rest, 8)).saturating_add(9);
                 let name = rest.get(9..name_end).ok_or_else(cut_off)?;
-                let length = usize::try_from(be32_at(rest, 4)).unwrap_or(usize::MAX);
+                let length = to_usize(be32_at(rest, 4));
                 xattrs.add(flags, name, self.long_value(inode, be32_at(rest, 0), length)?)?;
             }
         }

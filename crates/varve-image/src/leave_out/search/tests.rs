@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use varve_block::to_usize;
 
 use crate::bytes::read_at::ReadAt;
 use crate::contents::signatures::SIGNATURES;
@@ -69,7 +70,7 @@ impl ReadAt for Sketch {
         for (place, bytes) in &self.written {
             for (at, byte) in (*place..).zip(bytes) {
                 if (offset..end).contains(&at) {
-                    into[usize::try_from(at - offset).unwrap()] = *byte;
+                    into[to_usize(at - offset)] = *byte;
                 }
             }
         }
@@ -107,7 +108,7 @@ fn swap_beside_any_other_signature_is_kept() {
             let boot = [&[0, 2, 4, 1, 0, 2, 0, 2, 0, 0, 0xf8, 8, 0][..], &[0; 8], &[0, 0, 2, 0]].concat();
             let swap = if signature.name == "FAT" { swap.clone().with(11, &boot) } else { swap.clone() };
             let before = if place.start < 2 * 1024 { place.start.saturating_sub(1024) } else { 0 };
-            let fields = vec![0x55; usize::try_from(before).unwrap()];
+            let fields = vec![0x55; to_usize(before)];
             let both = swap.with(1024, &fields).with(place.start, signature.magic());
             let reason = swap_of(&both).unwrap_err();
             let is_named = reason.contains(signature.name) || reason.contains("a signature of");

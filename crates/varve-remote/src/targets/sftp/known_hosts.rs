@@ -6,6 +6,7 @@ use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use varve_block::to_usize;
 
 /// Other programs than OpenSSH leave out the padding.
 const ANY_PADDING: GeneralPurpose = GeneralPurpose::new(
@@ -81,7 +82,7 @@ impl KnownKeys {
 /// Returns the kind of a key, whose name is at its beginning.
 fn kind(key: &[u8]) -> Option<String> {
     let (length, rest) = key.split_first_chunk::<4>()?;
-    let name = rest.get(..usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+    let name = rest.get(..to_usize(u32::from_be_bytes(*length)))?;
     String::from_utf8(name.to_vec()).ok()
 }
 

@@ -4,6 +4,8 @@
 //! A blocked Bloom filter (Putze, Sanders, Singler 2007): a key chooses one line of 512 bits, and
 //! one bit in each of its eight words, so that an answer costs one miss of the processor's cache.
 
+use varve_block::to_usize;
+
 /// The words of a line, which is one line of the processor's cache.
 const LINE_WORDS: usize = 8;
 /// The bytes of a line.
@@ -26,7 +28,7 @@ impl LeafFilter {
     pub(super) fn new(key_count: u64, bytes_max: u64) -> Self {
         let bytes = key_count.saturating_mul(BYTES_PER_KEY).min(bytes_max);
         let line_count = bytes.div_ceil(LINE_BYTES).max(1);
-        let line_count = usize::try_from(line_count).expect("a filter that memory can hold");
+        let line_count = to_usize(line_count);
         Self { lines: vec![LeafFilterLine::default(); line_count], key_count: 0 }
     }
 
@@ -108,7 +110,7 @@ mod tests {
             (0, u64::MAX, 0.0),
         ] {
             let mut filter = LeafFilter::new(count, bytes_max);
-            let present = keys(1, usize::try_from(count).unwrap());
+            let present = keys(1, to_usize(count));
             for key in &present {
                 filter.insert(*key);
             }

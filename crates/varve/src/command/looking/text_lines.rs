@@ -1,7 +1,7 @@
 //! The lines in which two versions of a text differ.
 
 use anyhow::Result;
-use varve_block::visible;
+use varve_block::{to_usize, visible};
 use varve_content::{LineKind, NodeKind, Tree, as_text, text_difference, without_line_end};
 
 use crate::colour::{Tone, paint};
@@ -43,7 +43,7 @@ fn text_of(file: Tree<'_>) -> Result<Option<String>> {
     let mut bytes = Vec::new();
     // Holes are zeros, and a file with zeros is no text.
     file.files.read(file.root, 0..file.root.size, &mut |offset, part| {
-        bytes.resize(usize::try_from(offset.min(COMPARED_BYTES_MAX)).unwrap_or(0), 0);
+        bytes.resize(to_usize(offset.min(COMPARED_BYTES_MAX)), 0);
         bytes.extend_from_slice(part);
         Ok(())
     })?;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Snapshot, SnapshotContent};
-use varve_block::with_causes;
+use varve_block::{to_usize, with_causes};
 use varve_content::folder::{
     ListEvent, ListNext, RestoreOptions, StoredFiles, Watch, list, read_back, restore_folder,
 };
@@ -155,7 +155,7 @@ fn restore_sample(
     let blocks = archive.blocks();
     let progress = cancellable_progress()?;
     let shown = ShownProgress::start(&snapshot.name, &progress, invocation.quiet);
-    let count = usize::try_from(args.files).unwrap_or(usize::MAX);
+    let count = to_usize(args.files);
     let drill = SampleDrill { workers: archive.workers(), scratch: scratch.path(), progress: &progress };
     let done = match &snapshot.content {
         SnapshotContent::Folder(root) => {
@@ -204,7 +204,7 @@ fn sample(
                 } else {
                     match below(seen) {
                         Ok(place) => {
-                            let place = usize::try_from(place).unwrap_or(usize::MAX);
+                            let place = to_usize(place);
                             if let Some(old) = chosen.get_mut(place) {
                                 *old = (path.to_owned(), node.clone());
                             }
@@ -298,9 +298,9 @@ impl SampleDrill<'_> {
 
 /// Reads a piece of a disk. Gaps are zeros.
 fn piece(disk: &ImageFiles, raw: &Node, range: Range<u64>) -> Result<Vec<u8>, ReadContentError> {
-    let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+    let mut bytes = vec![0; to_usize(range.end - range.start)];
     disk.read(raw, range.clone(), &mut |offset, read| {
-        let start = usize::try_from(offset.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let start = to_usize(offset.saturating_sub(range.start));
         match bytes.get_mut(start..start.saturating_add(read.len())) {
             Some(place) => place.copy_from_slice(read),
             None => return Err(std::io::ErrorKind::InvalidData.into()),

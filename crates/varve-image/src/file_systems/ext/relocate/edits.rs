@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use varve_block::to_usize;
 
 use super::super::ExtFileSystem;
 use super::super::block_map::extent_block_checksum;
@@ -41,7 +42,7 @@ impl<'a> Edits<'a> {
     }
 
     fn check_room(&self) -> Result<(), RelocationError> {
-        let block_bytes = usize::try_from(self.files.block_bytes()).unwrap_or(usize::MAX);
+        let block_bytes = to_usize(self.files.block_bytes());
         let max = BYTES_MAX.checked_div(block_bytes).unwrap_or(0);
         if self.blocks.len() >= max {
             return Err(RelocationError::TooLarge { what: "blocks of metadata", max });
@@ -142,7 +143,7 @@ impl<'a> Edits<'a> {
         }
         let taken = set_bits(bitmap, all, used, true);
         let given = set_bits(bitmap, all, freed, false);
-        let covered = usize::try_from(superblock.clusters_per_group >> 3).unwrap_or(0);
+        let covered = to_usize(superblock.clusters_per_group >> 3);
         let checksum = files.bitmap_checksum(bitmap.get(..covered).unwrap_or_default());
         let free_count = u64::from(group.free_count).saturating_add(given).saturating_sub(taken);
         let free_count = u32::try_from(free_count).unwrap_or(u32::MAX);
@@ -157,7 +158,7 @@ impl<'a> Edits<'a> {
     pub(super) fn take_free(&mut self, count: u64) -> Result<(), RelocationError> {
         let superblock = &self.files.superblock;
         let block_bytes = u64::from(superblock.block_bytes).max(1);
-        let start = usize::try_from(SUPERBLOCK_AT.checked_rem(block_bytes).unwrap_or(0)).unwrap_or(0);
+        let start = to_usize(SUPERBLOCK_AT.checked_rem(block_bytes).unwrap_or(0));
         let block = self.block(SUPERBLOCK_AT.checked_div(block_bytes).unwrap_or(0))?;
         let bytes = block.get_mut(start..start.saturating_add(SUPERBLOCK_BYTES)).unwrap_or_default();
         take_free_clusters(superblock, bytes, count);
@@ -176,7 +177,7 @@ fn set_bits(bitmap: &mut [u8], group: &Range<u64>, ranges: &Ranges, value: bool)
         for block in range.start.max(at)..end {
             let bit = block.saturating_sub(group.start);
             let mask = 1_u8 << (bit & 7);
-            let byte = usize::try_from(bit >> 3).ok().and_then(|byte| bitmap.get_mut(byte));
+            let byte = bitmap.get_mut(to_usize(bit >> 3));
             if let Some(byte) = byte.filter(|byte| (**byte & mask != 0) != value) {
                 *byte ^= mask;
                 changed = changed.saturating_add(1);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use varve_block::to_usize;
 
 use super::super::ExtFileSystem;
 use super::super::inode::ExtInode;
@@ -101,7 +102,7 @@ fn compare_content(
         let Some(range) = both("its holes", old, new)? else { return Ok(()) };
         at = range.start;
         while at < range.end {
-            let length = usize::try_from(range.end.saturating_sub(at)).unwrap_or(usize::MAX).min(PART_BYTES);
+            let length = to_usize(range.end.saturating_sub(at)).min(PART_BYTES);
             let [old, new] = &mut bytes;
             let old = old.get_mut(..length).unwrap_or_default();
             let new = new.get_mut(..length).unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use varve_block::to_usize;
 
 use anyhow::{Context, Result, bail};
 use varve_content::Progress;
@@ -27,7 +28,7 @@ pub(super) fn copy_range(
         if progress.is_cancelled() {
             bail!(Interrupted("interrupted"));
         }
-        let length = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        let length = to_usize(range.end - at).min(PIECE_BYTES);
         let piece = &mut buffer[..length];
         from.read_at(at, piece).with_context(|| format!("cannot read at byte {at}"))?;
         let mut place = at;
