@@ -20,6 +20,7 @@ use varve_world::{FileName, LockError, Storage};
 use zeroize::Zeroizing;
 
 use crate::config::StoreConfig;
+use crate::origin::Origin;
 use crate::role::{NotPermitted, Permission, Role};
 
 pub use manage::{Keyring, NewKey};
@@ -276,6 +277,15 @@ pub(crate) fn all_can_read(storage: &dyn Storage) -> bool {
     slots(storage).is_ok_and(|slots| {
         slots.damaged.is_empty() && slots.sound.values().all(|slot| slot.entry.role.allows(Permission::Read))
     })
+}
+
+/// Returns the origins of what the write-only keys of the store add. Keys whose files cannot be
+/// read are left out.
+pub(crate) fn write_only_origins(storage: &dyn Storage) -> Vec<Origin> {
+    let sound = slots_that_read(storage).map(|slots| slots.sound).unwrap_or_default();
+    let entries = sound.into_values().map(|slot| slot.entry);
+    let write_only = entries.filter(|entry| entry.role == Role::WriteOnly);
+    write_only.map(|entry| Origin::new(Role::WriteOnly, &entry.id)).collect()
 }
 
 /// Returns true if this is a well-formed key file. It may still be another store's.

@@ -14,6 +14,7 @@
 
 mod arena_extent;
 mod arena_names;
+pub(crate) mod barren_hint;
 mod bring_back;
 mod catalog_roots;
 mod create;

@@ -53,7 +53,7 @@ const FLOORS: [(&str, u32); 29] = [
 
 /// The files with layouts of hints. A reader of the format may delete hints, so
 /// `docs/internals/format.md` does not have their bytes.
-const HINTS: [&str; 17] = [
+const HINTS: [&str; 18] = [
     "varve-archive/src/archive/last_snapshot_record.rs",
     "varve-edition/src/cache_record.rs",
     "varve-index/src/checkpoint.rs",
@@ -64,6 +64,7 @@ const HINTS: [&str; 17] = [
     "varve-store/src/reader/lost_blocks.rs",
     "varve-store/src/saved_index/coverage.rs",
     "varve-store/src/vault/arena_extent.rs",
+    "varve-store/src/vault/barren_hint.rs",
     "varve-store/src/vault/hint.rs",
     "varve-store/src/vault/log_extent.rs",
     "varve-store/src/vault/newest_page.rs",

@@ -1,6 +1,7 @@
 //! Snapshots of folders and images: taken, restored, and taken while others read and repair.
 //! Retention.
 
+mod barren_hint;
 mod careless;
 mod clock_jumps;
 mod collecting;

@@ -40,12 +40,12 @@ fn key(byte: u8) -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![byte; 32]))
 }
 
-fn open(storage: &MemoryStorage, seed: u64, byte: u8, access: StoreAccess<'_>) -> Archive {
+pub(super) fn open(storage: &MemoryStorage, seed: u64, byte: u8, access: StoreAccess<'_>) -> Archive {
     Archive::open(Store::open(world(storage, seed), Some(&key(byte)), access, &mut |_| {}).unwrap()).unwrap()
 }
 
 /// A store with a full key (1) and two write-only keys (2, 3).
-fn shared() -> MemoryStorage {
+pub(super) fn shared() -> MemoryStorage {
     let storage = MemoryStorage::new();
     Store::create(&world(&storage, 1), &StoreConfig::new([5; 16]), Some(&key(1)), COST).unwrap();
     add_keys(&storage);
@@ -73,7 +73,7 @@ fn night(archive: &mut Archive, source: &Path, reread: bool) -> u64 {
     progress.snapshot().bytes_read
 }
 
-fn one_night(storage: &MemoryStorage, seed: u64, byte: u8, source: &Path, reread: bool) -> u64 {
+pub(super) fn one_night(storage: &MemoryStorage, seed: u64, byte: u8, source: &Path, reread: bool) -> u64 {
     let mut archive = open(storage, seed, byte, WRITER);
     let read = night(&mut archive, source, reread);
     archive.close().unwrap();

@@ -169,15 +169,28 @@ impl LogKeys {
     /// store without encryption.
     #[must_use]
     pub fn origin_code(&self, holder: &str, message: &[&[u8]]) -> Option<[u8; 32]> {
-        let key = match &self.bytes.origin {
-            Some(own) => Zeroizing::new(*own),
-            None => self.reader_origin_key(holder)?,
-        };
-        let mut hasher = blake3::Hasher::new_keyed(&key);
+        let mut hasher = blake3::Hasher::new_keyed(&*self.origin_key(holder)?);
         for part in message {
             hasher.update(part);
         }
         Some(*hasher.finalize().as_bytes())
+    }
+
+    /// Computes the code of a message from readers of the store to `holder`. No other write-only
+    /// key can forge it: only readers and that holder have its origin key. A write-only key
+    /// computes its own code, whatever holder is given. `None` as for
+    /// [`origin_code`](Self::origin_code).
+    #[must_use]
+    pub fn holder_code(&self, holder: &str, message: &[u8]) -> Option<[u8; 32]> {
+        let key = Zeroizing::new(blake3::derive_key("varve 1 holder", &*self.origin_key(holder)?));
+        Some(*blake3::keyed_hash(&key, message).as_bytes())
+    }
+
+    fn origin_key(&self, holder: &str) -> Option<Zeroizing<[u8; 32]>> {
+        match &self.bytes.origin {
+            Some(own) => Some(Zeroizing::new(*own)),
+            None => self.reader_origin_key(holder),
+        }
     }
 
     fn reader_origin_key(&self, holder: &str) -> Option<Zeroizing<[u8; 32]>> {

@@ -10,6 +10,7 @@ use varve_log::{ArenaId, DirectoryPage, ReadLogError};
 
 use super::Finder;
 use crate::notes::{BarrenPart, LogNote, is_structure, note_fingerprint};
+use crate::vault::{Vault, barren_hint};
 
 /// The notes that pages name.
 pub(super) struct LogNotes {
@@ -45,6 +46,14 @@ impl BarrenBlocks {
     fn none() -> Self {
         let first = LogAddress::new(0).expect("the log has a first address");
         Self { since: first, names: BarrenNames::Fingerprints(Vec::new()) }
+    }
+
+    /// The list for a key that cannot read the one in the log: that of the hint. Without a hint,
+    /// every block that leads to others and is older than the newest note may be barren.
+    fn hinted(vault: &Vault, notes: BTreeMap<LogAddress, BlockName>) -> Self {
+        let Some((since, newest)) = notes.into_iter().next_back() else { return Self::none() };
+        let hinted = barren_hint::read(vault, &newest.score);
+        Self { since, names: hinted.map_or(BarrenNames::Unknown, BarrenNames::Fingerprints) }
     }
 
     fn contains(&self, name: &BlockName, address: LogAddress) -> bool {
@@ -175,26 +184,32 @@ impl Finder {
         Some(read)
     }
 
-    /// Reads the arena of this place anew if it was replaced since it was read. Returns true if so.
-    fn take_in_if_changed(&self, address: LogAddress) -> bool {
-        let suspected = [self.vault.map().locate(address).0].into();
-        !self.take_in_changed(&suspected, self.changed_count()).is_empty()
+    /// Writes the hint from which write-only keys learn the list of barren blocks that counts.
+    /// Without it they store their structure again, so a failure costs space only.
+    pub(crate) fn write_barren_hint(&self) {
+        let Some((_, newest)) = self.note_places().into_iter().next_back() else { return };
+        let Some(barren) = self.barren_blocks() else { return };
+        let BarrenNames::Fingerprints(names) = &barren.names else { return };
+        if let Err(error) = barren_hint::write(&self.vault, &newest.score, names) {
+            tracing::warn!(%error, "machines with a write-only key will store their structure again");
+        }
     }
 
-    /// Reads the newest complete list of barren blocks. For a key that cannot read, every block
-    /// that leads to others and is older than the newest note may be barren.
+    /// Reads the newest complete list of barren blocks.
     fn read_barren(&self) -> BarrenBlocks {
         if !self.vault.log().keys().can_read() {
-            let newest = self.note_places().into_keys().next_back();
-            let unknown = |since| BarrenBlocks { since, names: BarrenNames::Unknown };
-            return newest.map_or_else(BarrenBlocks::none, unknown);
+            return BarrenBlocks::hinted(&self.vault, self.note_places());
         }
+        let take_in_if_changed = |address: LogAddress| {
+            let suspected = [self.vault.map().locate(address).0].into();
+            !self.take_in_changed(&suspected, self.changed_count()).is_empty()
+        };
         let mut list: Option<IncompleteList> = None;
         for address in self.note_places().into_keys().rev() {
             let notes = match self.read_notes(address) {
                 Ok(notes) => notes,
                 // A collector has moved it. The reader has not followed that yet.
-                Err(_) if self.take_in_if_changed(address) => return self.read_barren(),
+                Err(_) if take_in_if_changed(address) => return self.read_barren(),
                 Err(error) => {
                     tracing::error!(%error, "a note in the log cannot be read; blocks that lead to others are stored anew");
                     return BarrenBlocks { since: address, names: BarrenNames::Unknown };

@@ -78,7 +78,9 @@ impl Intake {
         for part in BarrenPart::divide(self.draw_list()?, fingerprints) {
             self.put_note(&LogNote::Barren(part))?;
         }
-        Ok(self.make_log_durable()?)
+        self.make_log_durable()?;
+        self.finder.write_barren_hint();
+        Ok(())
     }
 
     /// Appends a clump whose blocks are in the log already, at a place that will go. Every block
@@ -133,6 +135,7 @@ impl Intake {
         let seals: Vec<_> = ready.iter().map(|ready| (ready.arena, ready.new.seal)).collect();
         self.note_replaced(&seals)?;
         let placed = self.place(ready, &arenas);
+        self.finder.write_barren_hint();
         if let Err(error) = &placed {
             let reason = WriteFailure::new(format!("replaced arenas are not in place yet: {error}"));
             self.appender.lock().fail(reason.clone());
