@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 mod files;
 #[path = "house/functions.rs"]
 mod functions;
+#[path = "house/memory.rs"]
+mod memory;
 #[path = "house/names.rs"]
 mod names;
 #[path = "house/pages.rs"]

@@ -23,6 +23,9 @@ use crate::records::compression::{Codec, CompressionLevel, compress, compress_de
 use crate::records::frame_table::{self, BLOCK_COUNT_MAX, FrameRow};
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
 
+/// The largest goal for a clump or a frame. It bounds the memory of a clump that is packed.
+const GOAL_BYTES_MAX: u32 = 2 << 20;
+
 /// Codec and length.
 pub(crate) const BODY_HEADER_BYTES: usize = 8;
 
@@ -36,7 +39,7 @@ impl ClumpBytes {
     /// Makes a goal between 4 KiB and 2 MiB; `None` for any other.
     #[must_use]
     pub fn new(bytes: u32) -> Option<Self> {
-        (4 << 10..=2 << 20).contains(&bytes).then_some(Self(bytes))
+        (4 << 10..=GOAL_BYTES_MAX).contains(&bytes).then_some(Self(bytes))
     }
 
     /// Returns the goal in bytes.
@@ -77,7 +80,7 @@ impl FrameBytes {
     /// Makes a goal between 512 bytes and 2 MiB; `None` for any other.
     #[must_use]
     pub fn new(bytes: u32) -> Option<Self> {
-        (512..=2 << 20).contains(&bytes).then_some(Self(bytes))
+        (512..=GOAL_BYTES_MAX).contains(&bytes).then_some(Self(bytes))
     }
 
     /// Returns the goal in bytes.

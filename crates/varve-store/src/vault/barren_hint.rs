@@ -78,7 +78,7 @@ pub(crate) fn read(vault: &Vault, newest_note: &Score) -> Option<Vec<u64>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test may panic")]
+#[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used)]
 mod tests {
     use std::sync::Arc;
 
