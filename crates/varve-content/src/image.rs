@@ -5,6 +5,7 @@ mod archive;
 mod archive_by_files;
 mod cached_blocks;
 mod device_sectors;
+mod earlier_leaves;
 mod file_pieces;
 mod image_piece;
 mod leave_out;
@@ -19,6 +20,7 @@ mod sector_sizes;
 mod served_image;
 mod sized_file;
 mod source;
+mod source_runs;
 mod unfinished_image;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};

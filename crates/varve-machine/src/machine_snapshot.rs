@@ -15,12 +15,12 @@ use varve_archive::{
 use varve_block::{visible, with_causes};
 use varve_content::Progress;
 use varve_content::image::{
-    ArchiveImageError, CachedBlocks, ContentRun, ImageReader, ImageSource, ReadRequest, ReadRequestError,
-    SectorSizes, ServedImage, image_shape,
+    ArchiveImageError, CachedBlocks, ContentRun, ImageCut, ImageReader, ImageSource, ReadRequest,
+    ReadRequestError, SectorSizes, ServedImage, image_shape,
 };
-use varve_image::{LeaveOut, LeftOut, Ranges};
+use varve_image::{FilePlaces, LeaveOut, LeftOut, Ranges};
 use varve_store::Permission;
-use varve_tree::{EarlierTree, Entry};
+use varve_tree::{EarlierTree, Entry, Layout};
 use varve_world::Timestamp;
 
 use crate::agent::{Agent, AgentError};
@@ -64,6 +64,8 @@ pub struct MachineSnapshotOptions {
     pub whole: bool,
     /// Archive swap as it is.
     pub keep_swap: bool,
+    /// Cut the disks where their files begin.
+    pub cut_at_files: bool,
     /// The time limit for an answer of QEMU or the agent.
     pub patience: Duration,
 }
@@ -281,7 +283,7 @@ fn plan(
     drive: &RunningDrive,
 ) -> Result<PlannedDrive, MachineSnapshotError> {
     let BitmapChain { mut since, useless } =
-        find(store, &drive.bitmaps, &|id| rank(archive, machine, drive, id));
+        find(store, &drive.bitmaps, &|id| rank(archive, options, machine, drive, id));
     let mut superseded = Vec::new();
     if let Err(reason) = may_build(archive, options) {
         // If this snapshot fails, the next one may still use the present records.
@@ -353,9 +355,20 @@ fn find_snapshot<'a>(archive: &'a Archive, id: &SnapshotId) -> Option<&'a Snapsh
     archive.snapshots().iter().find(|snapshot| snapshot.id == *id)
 }
 
+/// The variables of the firmware have no files.
+fn cuts_at_files(options: &MachineSnapshotOptions, drive: &RunningDrive) -> bool {
+    options.cut_at_files && drive.role != DriveRole::FirmwareVariables
+}
+
 /// Returns the age order of an archived snapshot of this drive, or the reason why it cannot be
 /// used.
-fn rank(archive: &Archive, machine: &Machine, drive: &RunningDrive, id: &SnapshotId) -> Result<u64, String> {
+fn rank(
+    archive: &Archive,
+    options: &MachineSnapshotOptions,
+    machine: &Machine,
+    drive: &RunningDrive,
+    id: &SnapshotId,
+) -> Result<u64, String> {
     let place = archive.snapshots().iter().position(|snapshot| snapshot.id == *id);
     let not_archived =
         "the snapshot at which the record of changes begins was not finished, or is not in the archive";
@@ -367,7 +380,10 @@ fn rank(archive: &Archive, machine: &Machine, drive: &RunningDrive, id: &Snapsho
     if !archive.believes(snapshot) {
         return Err("the previous snapshot may be of a write-only key, which is not believed".into());
     }
-    if EarlierTree::new(archive.store(), entry, &shape).is_none() {
+    if (entry.layout() == Layout::ContentCut) != cuts_at_files(options, drive) {
+        return Err("the previous snapshot was cut at other places".into());
+    }
+    if !cuts_at_files(options, drive) && EarlierTree::new(archive.store(), entry, &shape).is_none() {
         return Err("the previous snapshot has another block size".into());
     }
     if entry.size() != drive.size {
@@ -545,13 +561,18 @@ impl MachineSnapshot<'_> {
             problem_count: left_out.fast_commits().len() as u64,
             ..request
         };
+        let files = match cuts_at_files(self.options, &planned.drive) {
+            true => Some(self.file_places(&held, path).map_err(failed)?),
+            false => None,
+        };
+        let cut = files.as_ref().map_or(ImageCut::Fixed(block_bytes), ImageCut::AtFiles);
         let mut archive_from = |earlier: Option<Entry>, left_out_before: Ranges| {
             let mut places = left_out_before;
             places.extend(left_out.ranges().iter());
             let disk = NeverUnchanged { disk: Arc::clone(&held), places };
             let source = ImageSource::served(Box::new(disk), path, earlier);
             let source = source.leaving_out(left_out.ranges().clone());
-            self.archive.take_image(&source, block_bytes, request.clone(), self.watch.progress)
+            self.archive.take_image(&source, cut, request.clone(), self.watch.progress)
         };
         let mut reading = planned.reading.clone();
         let mut read_whole = |damage: &dyn std::error::Error| {
@@ -578,6 +599,14 @@ impl MachineSnapshot<'_> {
         let read_bytes = self.watch.progress.snapshot().bytes_read.saturating_sub(before);
         let is_firmware = planned.drive.role == DriveRole::FirmwareVariables;
         Ok(TakenDrive { drive, is_firmware, taken, reading, read_bytes, left_out })
+    }
+
+    /// Returns the places of the files of the disk, at the moment of the snapshot.
+    fn file_places(&self, held: &Arc<HeldDisk>, path: &Path) -> io::Result<FilePlaces> {
+        let disk = ImageSource::served(Box::new(Arc::clone(held)), path, None).reader()?;
+        Ok(disk
+            .map(|disk| FilePlaces::find(disk, &|| self.watch.progress.is_cancelled()))
+            .unwrap_or_default())
     }
 
     /// Returns the ranges in which a snapshot of this drive may differ from the disk.

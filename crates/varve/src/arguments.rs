@@ -574,7 +574,7 @@ pub struct TakeSnapshotArgs {
     pub skip_free: bool,
 
     /// The places at which a disk image is cut into blocks
-    #[arg(long, value_enum, default_value_t = CutChoice::Fixed, value_name = "WHERE", conflicts_with = "qmp")]
+    #[arg(long, value_enum, default_value_t = CutChoice::Fixed, value_name = "WHERE")]
     pub cut: CutChoice,
 
     /// The format of the disk images [default: by their first bytes; raw for block devices]

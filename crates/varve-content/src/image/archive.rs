@@ -75,6 +75,12 @@ impl ArchiveImageError {
     }
 }
 
+impl From<ReadPointerError> for ArchiveImageError {
+    fn from(error: ReadPointerError) -> Self {
+        Self::Earlier(error)
+    }
+}
+
 impl From<PushUnchangedError> for ArchiveImageError {
     fn from(error: PushUnchangedError) -> Self {
         match error {

@@ -19,6 +19,7 @@ use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, put_cut_leaves};
 use varve_world::{Workers, work_in_order};
 
 use super::archive::{ArchiveImageError, ArchivedImage, WAITING_MAX, next_batch};
+use super::earlier_leaves::EarlierLeaves;
 use super::file_pieces::{ContentPiece, FilePiece, FilePieces, RESYNC_BYTES};
 use super::served_image::{ReadRequest, ReadRequestError};
 use super::source::ImageSource;
@@ -49,6 +50,9 @@ impl From<u32> for ImageCut<'_> {
 /// # Errors
 /// [`ArchiveImageError`]. Blocks that were stored before the error stay, and are found as
 /// duplicates the next time. A stream cannot be cut so.
+///
+/// Leaves of an earlier image are taken where the source reports that nothing has changed. That
+/// image should have been cut in the same way: its cuts stay.
 pub fn archive_image_by_files(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
@@ -61,7 +65,8 @@ pub fn archive_image_by_files(
     let size = source.size().ok_or_else(unsized_source)?;
     progress.set_total(0, size);
     let job = FileCutJob { blocks, source, cutting, block_bytes, progress };
-    let mut pieces = FilePieces::new(source, places, size, block_bytes);
+    let earlier = source.earlier().map(|entry| EarlierLeaves::new(blocks, entry));
+    let mut pieces = FilePieces::new(source, places, earlier.as_ref(), size, block_bytes);
     let mut tree = ContentBuilder::new(blocks, BlockKind::Data, cutting);
     work_in_order(
         workers,
@@ -75,6 +80,10 @@ pub fn archive_image_by_files(
             parts.into_iter().try_for_each(|part| match part {
                 ArchivedSpan::Leaves(leaves) => Ok(tree.push(&leaves)?),
                 ArchivedSpan::Zeros { bytes } => Ok(tree.push_zeros(bytes)?),
+                ArchivedSpan::Unchanged(range) => {
+                    let earlier = earlier.as_ref().expect("only what has an earlier image is unchanged");
+                    earlier.push(&mut tree, &range)
+                }
             })
         },
     )?;
@@ -95,6 +104,7 @@ struct FileCutJob<'a> {
 enum ArchivedSpan {
     Leaves(Vec<CutLeaf>),
     Zeros { bytes: u64 },
+    Unchanged(Range<u64>),
 }
 
 impl FileCutJob<'_> {
@@ -102,8 +112,7 @@ impl FileCutJob<'_> {
     /// itself.
     fn next_batch(&self, all: &mut FilePieces<'_>) -> Result<Option<Vec<FilePiece>>, ArchiveImageError> {
         next_batch(self.progress, BATCH_PIECES_MAX, || {
-            let offset = all.offset();
-            let piece = all.next().map_err(|error| ArchiveImageError::of_read(self.source, offset, error))?;
+            let piece = all.next()?;
             Ok(piece.map(|piece| (bytes_of(&self.needed(&piece)), piece)))
         })
     }
@@ -114,12 +123,12 @@ impl FileCutJob<'_> {
         buffer: &mut Vec<u8>,
     ) -> Result<Vec<ArchivedSpan>, ArchiveImageError> {
         let spans: Vec<_> = pieces.iter().map(|piece| self.needed(piece)).collect();
-        buffer.resize(in_memory(spans.iter().map(bytes_of).sum()), 0);
+        buffer.resize(to_usize(spans.iter().map(bytes_of).sum::<u64>()), 0);
         self.read(spans.as_flattened(), buffer)?;
         let (mut leaves, mut parts) = (Vec::new(), Vec::new());
         let mut rest = buffer.as_slice();
         for (piece, span) in pieces.iter().zip(&spans) {
-            let (bytes, after) = rest.split_at(in_memory(bytes_of(span)));
+            let (bytes, after) = rest.split_at(to_usize(bytes_of(span)));
             rest = after;
             match piece {
                 FilePiece::Content(content) => self.cut(content, span[1].start, bytes, &mut leaves),
@@ -128,6 +137,11 @@ impl FileCutJob<'_> {
                     parts.push(self.put(&std::mem::take(&mut leaves))?);
                     parts.push(ArchivedSpan::Zeros { bytes: *bytes });
                     self.progress.add_bytes_done(*bytes);
+                }
+                FilePiece::Unchanged(range) => {
+                    parts.push(self.put(&std::mem::take(&mut leaves))?);
+                    parts.push(ArchivedSpan::Unchanged(range.clone()));
+                    self.progress.add_bytes_done(range.end - range.start);
                 }
             }
         }
@@ -140,7 +154,7 @@ impl FileCutJob<'_> {
     fn needed(&self, piece: &FilePiece) -> [Range<u64>; 2] {
         match piece {
             FilePiece::Rest(range) => [0..0, range.clone()],
-            FilePiece::Zeros { .. } => [0..0, 0..0],
+            FilePiece::Zeros { .. } | FilePiece::Unchanged(_) => [0..0, 0..0],
             FilePiece::Content(ContentPiece { run, part, slack, before }) => {
                 let start = if part.start == run.start { part.start } else { part.start - RESYNC_BYTES };
                 let after = part.end + u64::from(self.cutting.max());
@@ -163,13 +177,15 @@ impl FileCutJob<'_> {
         let mut requests = Vec::with_capacity(joined.len());
         let mut rest = buffer;
         for span in joined {
-            let (into, after) = rest.split_at_mut(in_memory(span.end - span.start));
+            let (into, after) = rest.split_at_mut(to_usize(span.end - span.start));
             requests.push(ReadRequest { offset: span.start, into });
             rest = after;
         }
         if requests.is_empty() {
             return Ok(());
         }
+        // The bytes before a run lie anywhere.
+        requests.sort_unstable_by_key(|request| request.offset);
         let read = self.source.read_all(&mut requests);
         read.map_err(|ReadRequestError { offset, source }| {
             ArchiveImageError::of_read(self.source, offset, source)
@@ -178,14 +194,14 @@ impl FileCutJob<'_> {
 
     /// Cuts a part of a file. Its bytes are those before the run, and then those from `offset` on.
     fn cut<'b>(&self, piece: &ContentPiece, offset: u64, bytes: &'b [u8], leaves: &mut Vec<&'b [u8]>) {
-        let before = in_memory(piece.before.end - piece.before.start);
-        let at = |place: u64| before + in_memory(place - offset);
-        let content = &bytes[..bytes.len() - in_memory(piece.slack)];
+        let before = to_usize(piece.before.end - piece.before.start);
+        let at = |place: u64| before + to_usize(place - offset);
+        let content = &bytes[..bytes.len() - to_usize(piece.slack)];
         let end = match piece.is_last() {
             true => content.len(),
             false => {
                 let border = at(piece.part.end);
-                let scanned = border - in_memory(RESYNC_BYTES);
+                let scanned = border - to_usize(RESYNC_BYTES);
                 scanned + self.first_cut(&content[scanned..], border - scanned)
             }
         };
@@ -217,11 +233,11 @@ impl FileCutJob<'_> {
     /// Cuts what belongs to no file at multiples of the block size.
     fn cut_rest<'b>(&self, offset: u64, mut bytes: &'b [u8], leaves: &mut Vec<&'b [u8]>) {
         let block_bytes = u64::from(self.block_bytes);
-        let mut first = in_memory(block_bytes - offset % block_bytes);
+        let mut first = to_usize(block_bytes - offset % block_bytes);
         while !bytes.is_empty() {
             let (leaf, after) = bytes.split_at(first.min(bytes.len()));
             leaves.push(leaf);
-            (bytes, first) = (after, in_memory(block_bytes));
+            (bytes, first) = (after, to_usize(block_bytes));
         }
     }
 
@@ -247,8 +263,4 @@ impl FileCutJob<'_> {
 
 fn bytes_of([before, own]: &[Range<u64>; 2]) -> u64 {
     before.end - before.start + own.end - own.start
-}
-
-fn in_memory(bytes: u64) -> usize {
-    to_usize(bytes)
 }

@@ -1,12 +1,14 @@
 //! The pieces of an image that is cut where its files begin.
 
-use std::io;
 use std::ops::Range;
 
 use varve_image::FilePlaces;
 
-use super::served_image::RunContent;
+use super::archive::ArchiveImageError;
+use super::earlier_leaves::EarlierLeaves;
+use super::served_image::{ContentRun, RunContent};
 use super::source::ImageSource;
+use super::source_runs::SourceRuns;
 
 /// Bytes of one piece of a large file.
 pub(super) const SEGMENT_BYTES: u64 = 8 << 20;
@@ -27,6 +29,8 @@ pub(super) enum FilePiece {
     Rest(Range<u64>),
     /// Zeros that need not be read.
     Zeros { bytes: u64 },
+    /// Bytes that are the same as in the earlier image, whose leaves are taken.
+    Unchanged(Range<u64>),
 }
 
 /// A part of a contiguous run of the content of a file.
@@ -58,27 +62,48 @@ impl ContentPiece {
 /// Iterates over the pieces of an image.
 pub(super) struct FilePieces<'a> {
     source: &'a ImageSource,
+    runs: SourceRuns<'a>,
     places: &'a FilePlaces,
+    earlier: Option<&'a EarlierLeaves<'a>>,
     size: u64,
     block_bytes: u64,
     offset: u64,
+    /// The next bytes whose leaves are taken from the earlier image, once they were looked for.
+    unchanged: Option<Range<u64>>,
+    /// There is nothing unchanged from the offset up to here but for these.
+    searched_until: u64,
     /// The run of a file that has begun, up to the end of its content, and the end of its last
     /// block.
     open: Option<(Range<u64>, u64)>,
 }
 
 impl<'a> FilePieces<'a> {
-    pub(super) fn new(source: &'a ImageSource, places: &'a FilePlaces, size: u64, block_bytes: u32) -> Self {
-        Self { source, places, size, block_bytes: block_bytes.into(), offset: 0, open: None }
-    }
-
-    /// The offset of the next piece.
-    pub(super) fn offset(&self) -> u64 {
-        self.offset
+    pub(super) fn new(
+        source: &'a ImageSource,
+        places: &'a FilePlaces,
+        earlier: Option<&'a EarlierLeaves<'a>>,
+        size: u64,
+        block_bytes: u32,
+    ) -> Self {
+        Self {
+            source,
+            runs: SourceRuns::new(source, size),
+            places,
+            earlier,
+            size,
+            block_bytes: block_bytes.into(),
+            offset: 0,
+            unchanged: None,
+            searched_until: 0,
+            open: None,
+        }
     }
 
     /// The next piece; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<FilePiece>> {
+    ///
+    /// # Errors
+    /// [`ArchiveImageError::Read`] or [`ArchiveImageError::Earlier`].
+    pub(super) fn next(&mut self) -> Result<Option<FilePiece>, ArchiveImageError> {
         if self.offset >= self.size {
             return Ok(None);
         }
@@ -86,14 +111,23 @@ impl<'a> FilePieces<'a> {
             return Ok(Some(self.next_part(run, end, 0..0)));
         }
         let (from, size) = (self.offset, self.size);
+        self.runs.forget_before(from);
         let left_out = self.source.left_out().next_after(from);
         if let Some(range) = left_out.clone().filter(|range| range.start <= from) {
             return Ok(Some(self.zeros(range.end.min(size))));
         }
         // A piece ends before anything that is left out.
         let known_end = left_out.map_or(size, |range| range.start.min(size));
+        let known_end = match self.unchanged_before(known_end)? {
+            Some(unchanged) if unchanged.start <= from => {
+                self.offset = unchanged.end.min(known_end);
+                return Ok(Some(FilePiece::Unchanged(from..self.offset)));
+            }
+            Some(unchanged) => unchanged.start,
+            None => known_end,
+        };
         let file = self.places.next_after(from).filter(|run| run.start < known_end);
-        let run = self.source.run_at(from)?;
+        let run = self.run_at(from)?;
         let limit = match file {
             Some(file) if file.start > from => file.start,
             Some(file) => file.end.min(known_end),
@@ -120,11 +154,34 @@ impl<'a> FilePieces<'a> {
         Ok(Some(FilePiece::Rest(from..end)))
     }
 
+    fn run_at(&mut self, place: u64) -> Result<ContentRun, ArchiveImageError> {
+        self.runs.at(place).map_err(|error| ArchiveImageError::of_read(self.source, place, error))
+    }
+
+    /// The next bytes, at or after the offset and beginning before `limit`, that are unchanged and
+    /// are whole leaves of the earlier image.
+    fn unchanged_before(&mut self, limit: u64) -> Result<Option<Range<u64>>, ArchiveImageError> {
+        let Some(earlier) = self.earlier else { return Ok(None) };
+        let mut place = self.offset.max(self.searched_until);
+        if self.unchanged.as_ref().is_some_and(|unchanged| unchanged.end <= self.offset) {
+            self.unchanged = None;
+        }
+        while self.unchanged.is_none() && place < limit {
+            let run = self.run_at(place)?;
+            if run.content == RunContent::Unchanged {
+                self.unchanged = earlier.whole_leaves(place..run.end)?;
+            }
+            place = run.end;
+        }
+        self.searched_until = place;
+        Ok(self.unchanged.clone().filter(|unchanged| unchanged.start < limit))
+    }
+
     /// The end of the content from an offset up to a large hole.
-    fn content_until(&self, from: u64, content_end: u64) -> io::Result<u64> {
+    fn content_until(&mut self, from: u64, content_end: u64) -> Result<u64, ArchiveImageError> {
         let mut place = from;
         while place < content_end {
-            let run = self.source.run_at(place)?;
+            let run = self.run_at(place)?;
             if run.content == RunContent::Zeros && run.end - place >= HOLE_BYTES_MIN && place > from {
                 return Ok(place);
             }

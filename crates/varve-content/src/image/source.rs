@@ -148,12 +148,6 @@ impl ImageSource {
         }
     }
 
-    /// Returns true for a file or a block device, which can be read at any offset at any time.
-    #[must_use]
-    pub fn is_placed(&self) -> bool {
-        matches!(self.kind, ImageSourceKind::Placed { .. })
-    }
-
     /// The path from which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -191,7 +185,8 @@ impl ImageSource {
         }
     }
 
-    /// The run of data or zeros at an offset of a file or a block device, which is before its end.
+    /// The run at an offset, which is before the end. A stream has none. Called with ascending
+    /// offsets.
     pub(super) fn run_at(&self, from: u64) -> io::Result<ContentRun> {
         match &self.kind {
             ImageSourceKind::Placed { file, size, has_holes, .. } => {
@@ -202,8 +197,11 @@ impl ImageSource {
                     Some((_, end)) => ContentRun { content: RunContent::Data, end: end.min(*size) },
                 })
             }
-            ImageSourceKind::Stream(_) | ImageSourceKind::Served { .. } => {
-                Err(io::ErrorKind::Unsupported.into())
+            ImageSourceKind::Stream(_) => Err(io::ErrorKind::Unsupported.into()),
+            ImageSourceKind::Served { image, earlier } => {
+                let run = image.content_at(from)?;
+                let is_unknown = run.content == RunContent::Unchanged && earlier.is_none();
+                Ok(if is_unknown { ContentRun { content: RunContent::Data, ..run } } else { run })
             }
         }
     }

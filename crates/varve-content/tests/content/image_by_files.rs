@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,10 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use varve_block::{BlockKind, MemoryBlockStore, Score};
 use varve_content::Progress;
-use varve_content::image::{ArchivedImage, ImagePart, ImageSource, archive_image_by_files, write_image};
+use varve_content::image::{
+    ArchivedImage, ContentRun, ImagePart, ImageSource, RunContent, ServedImage, archive_image_by_files,
+    write_image,
+};
 use varve_image::{FilePlaces, FileRun, Ranges};
 use varve_tree::{ContentWriter, Cutting, Entry, TreeReader};
 use varve_world::{InlineWorkers, RealWorkers, Workers};
@@ -189,4 +192,117 @@ fn holes_are_kept() {
         .map(|it| it.length)
         .sum();
     assert!((900_000..3 << 20).contains(&stored), "{stored}");
+}
+
+/// A disk behind another program, which reports what has changed since an earlier image.
+struct ReportedDisk {
+    bytes: Vec<u8>,
+    /// The ends of the reported runs, in ascending order, and their contents.
+    runs: Vec<(u64, RunContent)>,
+}
+
+impl ServedImage for ReportedDisk {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
+        let (end, content) = self.runs[self.runs.partition_point(|(end, _)| *end <= offset)];
+        Ok(ContentRun { content, end })
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).unwrap();
+        into.copy_from_slice(&self.bytes[start..start + into.len()]);
+        Ok(())
+    }
+}
+
+/// Reports each unit as it is. Runs may go on in the next one.
+fn reported(before: &[u8], after: &[u8], unit: usize) -> ReportedDisk {
+    let units = after.chunks(unit).zip(before.chunks(unit)).scan(0, |end, (now, then)| {
+        *end += now.len() as u64;
+        let content = match now {
+            now if now == then => RunContent::Unchanged,
+            now if now.iter().all(|byte| *byte == 0) => RunContent::Zeros,
+            _ => RunContent::Data,
+        };
+        Some((*end, content))
+    });
+    ReportedDisk { bytes: after.to_vec(), runs: units.collect() }
+}
+
+/// Archives a reported disk, and returns the image with the number of bytes that were read for it.
+fn archive_reported(
+    store: &MemoryBlockStore,
+    disk: ReportedDisk,
+    earlier: Option<&ArchivedImage>,
+    places: &FilePlaces,
+    cutting: Cutting,
+) -> (ArchivedImage, u64) {
+    let earlier = earlier.map(|image| image.entry);
+    let source = ImageSource::served(Box::new(disk), Path::new("disk"), earlier);
+    let (workers, progress) = (RealWorkers::new(2), Progress::new());
+    let sizes = (cutting, BLOCK_BYTES);
+    let image = archive_image_by_files(store, &workers, &source, places, sizes, &progress).unwrap();
+    (image, progress.snapshot().bytes_read)
+}
+
+proptest! {
+    /// The bytes that are reported as unchanged come from the earlier image, whose files lay
+    /// elsewhere.
+    #[test]
+    fn an_image_of_changes_is_what_the_disk_was(
+        parts in prop::collection::vec(part(), 1..8),
+        places in prop::collection::vec(
+            prop::collection::vec((0..30_000_usize, 0..6000_usize, 0..4096_usize), 0..8), 2),
+        changes in prop::collection::vec((any::<usize>(), part()), 0..6),
+        unit in 1..3000_usize,
+    ) {
+        let before = parts.concat();
+        let size = before.len() as u64;
+        let mut places = places.into_iter().map(|runs| {
+            let runs = runs.into_iter().map(|(start, content, slack)| run(start, content, slack));
+            FilePlaces::new(runs.collect(), size)
+        });
+        let mut after = before.clone();
+        for (at, part) in changes {
+            let at = at % after.len();
+            let length = part.len().min(after.len() - at);
+            after[at..at + length].copy_from_slice(&part[..length]);
+        }
+        let store = MemoryBlockStore::new();
+        let cutting = Cutting::new(64, 256, 1024).unwrap();
+        let first = reported(&before, &before, unit);
+        let (first, _) = archive_reported(&store, first, None, &places.next().unwrap(), cutting);
+        prop_assert!(contents(&store, &first) == before);
+        let second = reported(&before, &after, unit);
+        let (second, _) = archive_reported(&store, second, Some(&first), &places.next().unwrap(), cutting);
+        prop_assert_eq!(second.entry.size(), size);
+        prop_assert!(contents(&store, &second) == after);
+    }
+}
+
+#[test]
+fn little_is_read_around_what_has_changed() {
+    let cutting = Cutting::FILE;
+    let before = noise(7, 24 * MIB);
+    let places = FilePlaces::new(vec![run(MIB, 20 * MIB, 0)], before.len() as u64);
+    let store = MemoryBlockStore::new();
+    let whole = reported(&before, &before, MIB);
+    let (first, read) = archive_reported(&store, whole, None, &places, cutting);
+    assert_eq!(read, 24 << 20);
+
+    let unchanged = reported(&before, &before, MIB);
+    let (same, read) = archive_reported(&store, unchanged, Some(&first), &places, cutting);
+    assert_eq!((same.entry, read), (first.entry, 0));
+
+    let mut after = before.clone();
+    after[9_000_000..9_004_096].copy_from_slice(&noise(8, 4096));
+    let changed = reported(&before, &after, 64 << 10);
+    let (second, read) = archive_reported(&store, changed, Some(&first), &places, cutting);
+    assert!(contents(&store, &second) == after);
+    assert!(read < 700_000, "{read}");
+    let (old, new) = (leaves(&store, &first.entry), leaves(&store, &second.entry));
+    assert!(new.difference(&old).count() < 12, "{}", new.difference(&old).count());
 }

@@ -429,7 +429,7 @@ fn read_options(
         ("one-file-system", is_folder, "folders"),
         ("allow-empty", is_folder || is_command, "folders and commands"),
         ("skip-free", is_disk, "disks"),
-        ("cut", is_disk, "disks"),
+        ("cut", is_disk || is_machine, "disks and machines"),
         ("keep-swap", is_disk || is_machine, "disks and machines"),
         ("agent", is_machine, "machines"),
         ("drives", is_machine, "machines"),

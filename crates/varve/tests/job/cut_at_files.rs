@@ -115,18 +115,29 @@ fn disks_and_folders_share_their_files() {
 }
 
 #[test]
-fn what_cannot_be_cut_at_its_files_is_told() {
+fn a_stream_is_not_cut_at_its_files() {
     let sandbox = Sandbox::encrypted();
     let run = sandbox.run(["snapshot", "-", "--name", "x", "--cut", "files"]);
     assert_eq!(run.code, Some(2));
-    assert!(run.stderr.contains("--cut files is for raw disk images and block devices"), "{}", run.stderr);
-    let missing = !["qemu-img", "qemu-nbd"].into_iter().all(has);
-    if missing {
-        eprintln!("skipped as there is no QEMU: a qcow2 that is to be cut at its files");
+    assert!(run.stderr.contains("give a file or a device"), "{}", run.stderr);
+}
+
+#[test]
+fn a_disk_has_the_same_blocks_in_every_format() {
+    if !["mke2fs", "qemu-img", "qemu-nbd"].into_iter().all(has) {
+        eprintln!("skipped as there is no mke2fs or QEMU: a_disk_has_the_same_blocks_in_every_format");
         return;
     }
-    qemu::tool("qemu-img", &["create", "-q", "-f", "qcow2", &sandbox.arg("disk.qcow2"), "4M"]);
-    let run = sandbox.run(["snapshot", &sandbox.arg("disk.qcow2"), "--cut", "files"]);
-    assert_eq!(run.code, Some(2));
-    assert!(run.stderr.contains("--cut files is for raw disk images and block devices"), "{}", run.stderr);
+    let sandbox = Sandbox::encrypted();
+    write_files(&sandbox.path("files"), 1..60);
+    let raw = make_disk(&sandbox, "disk.raw", &sandbox.path("files"), ["ext4", "1024"]);
+    let raw = raw.to_str().unwrap();
+    sandbox.ok(["snapshot", raw, "--cut", "files"]);
+    for (format, name) in [("qcow2", "disk.qcow2"), ("vmdk", "disk.vmdk")] {
+        let image = sandbox.arg(name);
+        qemu::tool("qemu-img", &["convert", "-f", "raw", "-O", format, raw, &image]);
+        let taken = sandbox.json(["snapshot", &image, "--cut", "files"]).remove(0);
+        assert_eq!(new_bytes(&taken), 0, "{taken}");
+        assert!(sandbox.run(["cat", name]).stdout == fs::read(raw).unwrap(), "{format}");
+    }
 }

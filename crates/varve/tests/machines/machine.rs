@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::qemu::{Machine, has, tool, wait_for};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, noise};
 use serde_json::{Value, json};
 
 const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
@@ -90,6 +90,45 @@ fn a_night_reads_what_has_changed_since_the_last() {
     assert!(image(&sandbox, "web-d0") == a && image(&sandbox, "web-disk1") == b);
     sandbox.ok(["verify", "--data"]);
     machine_is_described(&sandbox, &second);
+}
+
+/// Each night reads what has changed, and has the other blocks of the night before.
+#[test]
+fn a_disk_is_cut_at_its_files_night_after_night() {
+    if !has(&["qemu-system-x86_64", "qemu-img", "mke2fs"], "a_disk_is_cut_at_its_files_night_after_night") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    Machine::make_disks(&sandbox.path(""), 64, 16);
+    let files = sandbox.path("files");
+    fs::create_dir(&files).unwrap();
+    let large = noise(3, 9_000_000);
+    fs::write(files.join("large"), &large).unwrap();
+    let (folder, disk) = (files.to_str().unwrap(), sandbox.arg("b.raw"));
+    tool("mke2fs", &["-q", "-F", "-t", "ext4", "-d", folder, &disk, "16M"]);
+    let bytes = fs::read(&disk).unwrap();
+    let at = bytes.windows(64).position(|part| *part == large[5_000_000..5_000_064]).unwrap();
+    let mut machine = Machine::start(&sandbox.path(""));
+    let by_files = |machine: &Machine| night(&sandbox, machine, &["--cut", "files"]).remove(1);
+    let first = by_files(&machine);
+    assert!(first["read_bytes"].as_u64().unwrap() < 11 * MIB, "all but holes: {first}");
+
+    machine.write("disk1", at as u64 / 4096 * 4096, 4096, 9);
+    let second = by_files(&machine);
+    assert_eq!(second["read_whole_because"], json!(null));
+    assert!(second["read_bytes"].as_u64().unwrap() < MIB, "{second}");
+    assert!(second["new_bytes"].as_u64().unwrap() < MIB, "{second}");
+    // The files themselves are there already.
+    let taken = sandbox.json(["snapshot", folder]).remove(0);
+    assert!(taken["new_bytes"].as_u64().unwrap() < 300_000, "{taken}");
+    let fixed = night(&sandbox, &machine, &[]).remove(1);
+    let because = fixed["read_whole_because"].as_str().unwrap();
+    assert!(because.contains("cut at other places"), "{because}");
+    machine.quit();
+    let disk = fs::read(disk).unwrap();
+    for taken in [&second, &fixed] {
+        assert!(image(&sandbox, taken["id"].as_str().unwrap()) == disk, "{taken}");
+    }
 }
 
 /// The independent reader of the format finds the description of the machine.

@@ -16,7 +16,7 @@ use varve_session::WithHint;
 
 use super::report::{as_line, warn_if_hidden, warn_of_fast_commits};
 use super::snapshot_names::NAME_TAKEN;
-use crate::arguments::TakeSnapshotArgs;
+use crate::arguments::{CutChoice, TakeSnapshotArgs};
 use crate::command::looking::left_out::say_left_out;
 use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
@@ -38,6 +38,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs, qmp: &Path) -> Resu
         scratch: args.machine.scratch.clone(),
         whole: args.reread,
         keep_swap: args.keep_swap,
+        cut_at_files: args.cut == CutChoice::Files,
         patience: PATIENCE,
     };
     let request = SnapshotRequest {

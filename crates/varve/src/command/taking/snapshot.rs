@@ -241,10 +241,12 @@ fn take(
     let places = match args.cut {
         CutChoice::Fixed => None,
         CutChoice::Files => {
-            let disk = image
-                .reader()?
-                .filter(|_| image.is_placed())
-                .ok_or_else(|| UsageError("--cut files is for raw disk images and block devices".into()))?;
+            let disk = image.reader()?.ok_or_else(|| {
+                UsageError(
+                    "the files in standard input cannot be found before it is read: give a file or a device"
+                        .into(),
+                )
+            })?;
             Some(FilePlaces::find(disk, &|| progress.is_cancelled()))
         }
     };
