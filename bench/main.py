@@ -51,7 +51,7 @@ from bench.measure import remove
 from bench.report import picture, table, write_json
 from bench.rounds import Failure, run_scenario
 from bench.scenarios import SCENARIOS, Scenario
-from bench.tools import PEERS, Tool, Varve
+from bench.tools import PEERS, Tool, Varve, VarveAtFiles
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -151,7 +151,7 @@ def parse() -> argparse.Namespace:
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + rotating.NAMES + machines.NAMES + streaming.NAMES + venti.NAMES + web_page.NAMES + link_trees.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
-    tool_names = ["varve", *(tool.name for tool in PEERS)]
+    tool_names = ["varve", "varve-files", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
     parser.add_argument("--before", type=Path, metavar="PROGRAM", help="another build of varve, measured in the same rounds")
@@ -178,7 +178,7 @@ def parse() -> argparse.Namespace:
         print(f"  {', '.join(machines.NAMES)}: disks over NBD, booted snapshots, running machines")
         print(f"  {', '.join(streaming.NAMES)}: published disks over a slow line")
         print(f"  {', '.join(faults.NAMES)}: the simulated operations a second of the fault tests")
-        print("tools:\n  varve")
+        print("tools:\n  varve\n  varve-files  with --cut files, in the scenario pair")
         for tool in PEERS:
             print(f"  {tool.name:<10} {tool.note}".rstrip())
         sys.exit(0)
@@ -209,8 +209,9 @@ def find_tools(names: list[str], chosen: argparse.Namespace, skipped: dict[str, 
     tools: list[Tool] = []
     versions: dict[str, str] = {}
     varve = Varve(TARGET / "release" / "varve")
+    at_files = VarveAtFiles(TARGET / "release" / "varve")
     others = [Varve(chosen.before.resolve(), before.NAME)] if chosen.before is not None and names else []
-    for tool in [tool for tool in [varve, *PEERS] if tool.name in names] + others:
+    for tool in [tool for tool in [varve, at_files, *PEERS] if tool.name in names] + others:
         if tool is varve and not chosen.no_build:
             subprocess.run(["cargo", "build", "--release", "--bin", "varve", "--bin", "varve-plan", "--bin", "varve-lab"], cwd=ROOT, check=False)
         version = tool.version()

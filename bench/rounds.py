@@ -41,7 +41,7 @@ class Failure:
 
 
 def run_scenario(scenario: Scenario, tools: list[Tool], data: Path, work: Path, rounds: int) -> list[Measurement | Failure]:
-    able = list(tools)
+    able = [tool for tool in tools if tool.scenarios is None or scenario.name in tool.scenarios]
     results: list[Measurement | Failure] = []
     for round_number in range(1, rounds + 1):
         first = (round_number - 1) % max(len(able), 1)

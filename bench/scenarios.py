@@ -164,6 +164,22 @@ SCENARIOS = [
         + [restore("restore night 3 to disk, cold cache", "days/day3.raw")],
     ),
     Scenario(
+        "pair",
+        "two disks of 4 GiB with Debian 12 and other programs on each",
+        "pair",
+        [
+            snapshot("the first disk", "pair/a.raw", Raw.READ),
+            snapshot("then the second disk", "pair/b.raw", Raw.READ),
+            snapshot("then the files of the first, as a folder", "pair/a", Raw.WALK),
+        ],
+    ),
+    Scenario(
+        "pair-folders",
+        "the files of the same two disks, as folders",
+        "pair",
+        [snapshot("the first", "pair/a", Raw.WALK), snapshot("then the second", "pair/b", Raw.WALK)],
+    ),
+    Scenario(
         "insert",
         "a folder with a 1 GiB file, then with one byte inserted at its front",
         "insert",

@@ -38,6 +38,8 @@ class Tool:
     name: str
     program: str
     note = ""
+    scenarios: frozenset[str] | None = None
+    """The scenarios that it takes part in; `None` for all."""
 
     def version(self) -> str | None:
         """The version that the tool prints, or `None` if it is not installed."""
@@ -89,6 +91,20 @@ class Varve(Tool):
 
     def discard(self, place: Place, source: Path, number: int) -> Command:
         return self.varve(place, "restore", "bench", "-")
+
+
+class VarveAtFiles(Varve):
+    """Varve with `--cut files`, where disks have files in common."""
+
+    note = "only where disks are compared"
+    scenarios = frozenset({"pair"})
+
+    def __init__(self, program: Path):
+        super().__init__(program, "varve-files")
+
+    def snapshot(self, place: Place, source: Path, number: int) -> Command:
+        form = ("--as", "image", "--cut", "files") if source.is_file() else ()
+        return self.varve(place, "snapshot", source, *form, "--name", "bench")
 
 
 class Restic(Tool):

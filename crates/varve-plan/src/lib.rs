@@ -10,7 +10,8 @@
 //! [`study_designs`] asks which hardware to buy: the least-cost design that meets a service level,
 //! and how robust it is, as scc does for clusters (Madhyastha et al. 2012). [`endow`] asks for the
 //! money that keeps an archive for many years. A [`BlockSizeCounter`] reads data once, and counts
-//! the blocks that a store of each block size would have.
+//! the blocks that a store of each block size would have. A [`CutComparison`] counts those of disks
+//! that are cut where their files begin.
 //!
 //! Read first: `plan.rs` (a prediction for each kind of store), `cost.rs` (the formulas),
 //! `device.rs` (a disk is measured) and `design.rs` (hardware is chosen).
@@ -22,6 +23,7 @@
 mod block_sizes;
 mod chart;
 mod cost;
+mod cut_comparison;
 mod design;
 mod device;
 mod endowment;
@@ -32,6 +34,7 @@ mod plan;
 
 pub use block_sizes::{BlockSizeCounter, BlockSizeRow, BlockSizeStudy, MergeWay};
 pub use cost::{Case, CaseCost};
+pub use cut_comparison::{CompareCutsError, CutComparison, CutCount, CutCounts};
 pub use design::{
     AttributeRange, CoreType, CostPart, DatasetFlip, DesignStudy, DriveType, HardwareTable, LevelCurve,
     LevelObstacle, LevelPoint, MemoryType, PriceFlip, ServerType, ServiceLevel, StoreDesign, StoreNeeds,

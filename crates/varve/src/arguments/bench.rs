@@ -19,10 +19,11 @@ pub enum BenchCommand {
     ///
     /// Makes a file there, and removes it. `predict --device` reads the output of --json.
     Device(BenchDeviceArgs),
-    /// Read disks or folders once, and print the space that each block size would take
+    /// Read disks or folders, and print the space that each block size would take
     ///
     /// Reads pieces of 4 KiB, and merges them to larger blocks: at fixed places, as images are cut,
-    /// and by content, as files are.
+    /// and by content, as files are. If a source is a disk with files, all are read again: the disks
+    /// are cut in blocks of the default size, and where their files begin.
     Chunks(BenchChunksArgs),
 }
 

@@ -115,8 +115,12 @@ fn disks_and_folders_share_their_files() {
 }
 
 #[test]
-fn a_stream_is_not_cut_at_its_files() {
+fn neither_a_stream_nor_a_folder_is_cut_at_its_files() {
     let sandbox = Sandbox::encrypted();
+    for option in ["--cut=files", "--skip-free"] {
+        let refused = sandbox.fails(2, ["snapshot", &sandbox.arg(""), option]);
+        assert!(refused.contains("is for disks, but every source is a folder"), "{refused}");
+    }
     let run = sandbox.run(["snapshot", "-", "--name", "x", "--cut", "files"]);
     assert_eq!(run.code, Some(2));
     assert!(run.stderr.contains("give a file or a device"), "{}", run.stderr);

@@ -13,7 +13,7 @@ use varve_image::{Disk, TableKind, VolumeContent};
 use varve_machine::ImageFormat;
 use varve_session::UsageError;
 
-use crate::arguments::{AsChoice, TakeSnapshotArgs};
+use crate::arguments::{AsChoice, CutChoice, TakeSnapshotArgs};
 
 /// The form in which a source is archived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +32,16 @@ pub(super) struct ChosenForm {
     pub(super) because: Option<String>,
 }
 
-/// Refuses an `--as` that applies to none of the sources, or contradicts another argument.
+/// Refuses options that apply to none of the sources, and an `--as` that contradicts another
+/// argument.
 pub(super) fn check(args: &TakeSnapshotArgs) -> Result<()> {
+    let for_disks = [("--cut files", args.cut == CutChoice::Files), ("--skip-free", args.skip_free)];
+    if let Some((option, _)) = for_disks.iter().find(|(_, is_given)| *is_given)
+        && !args.sources.is_empty()
+        && args.sources.iter().all(|source| source.is_dir())
+    {
+        bail!(UsageError(format!("{option} is for disks, but every source is a folder")));
+    }
     let Some(form) = args.form else { return Ok(()) };
     if form == AsChoice::File && args.format.is_some() {
         bail!(UsageError("--format is for disk images, but --as file archives a file".into()));
