@@ -33,8 +33,8 @@ pub struct CutCounts {
     pub at_files: CutCount,
 }
 
-/// Cuts sources in both ways with the code of snapshots, and counts what is different. Sixteen bytes
-/// of memory a block.
+/// Cuts sources in both ways with the code of snapshots, and counts what is different. Takes
+/// sixteen bytes of memory a block.
 pub struct CutComparison {
     workers: Arc<dyn Workers>,
     block_bytes: u32,

@@ -22,8 +22,8 @@ pub enum BenchCommand {
     /// Read disks or folders, and print the space that each block size would take
     ///
     /// Reads pieces of 4 KiB, and merges them to larger blocks: at fixed places, as images are cut,
-    /// and by content, as files are. If a source is a disk with files, all are read again: the disks
-    /// are cut in blocks of the default size, and where their files begin.
+    /// and by content, as files are. If a source is a disk with files, all are read again: the
+    /// disks are cut in blocks of the default size, and where their files begin.
     Chunks(BenchChunksArgs),
 }
 
