@@ -145,3 +145,22 @@ fn a_disk_has_the_same_blocks_in_every_format() {
         assert!(sandbox.run(["cat", name]).stdout == fs::read(raw).unwrap(), "{format}");
     }
 }
+
+#[test]
+fn the_planner_says_what_disks_would_share() {
+    if !has("mke2fs") {
+        eprintln!("skipped as there is no mke2fs: the_planner_says_what_disks_would_share");
+        return;
+    }
+    let sandbox = Sandbox::empty().planner();
+    let disks = [("one", 1..90_u64), ("other", 40..100)].map(|(name, seeds)| {
+        write_files(&sandbox.path(name), seeds);
+        make_disk(&sandbox, &format!("{name}.raw"), &sandbox.path(name), ["ext4", "1024"])
+    });
+    let [one, other] = disks.each_ref().map(|disk| disk.to_str().unwrap());
+    let cuts = &sandbox.json(["bench", "chunks", one, other])[0]["cuts"];
+    let bytes = |way: &str| cuts[way]["bytes"].as_u64().unwrap_or_else(|| panic!("{cuts}"));
+    assert!(bytes("at_files") * 5 < bytes("fixed") * 4, "{cuts}");
+    let shown = sandbox.ok(["bench", "chunks", one, other]);
+    assert!(shown.contains("Cut where their files begin (`--cut files`), the disks have"), "{shown}");
+}
