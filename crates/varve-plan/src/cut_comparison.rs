@@ -1,7 +1,7 @@
 //! The blocks that disks and folders would have in a store, if the disks were cut in blocks of one
 //! size, and if they were cut where their files begin.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct CutCounts {
 }
 
 /// Cuts sources in both ways with the code of snapshots, and counts what is different. Takes
-/// sixteen bytes of memory a block.
+/// some twenty bytes of memory a block.
 pub struct CutComparison {
     workers: Arc<dyn Workers>,
     block_bytes: u32,
@@ -114,7 +114,7 @@ impl CutComparison {
 #[derive(Default)]
 struct NamesOnly {
     /// The first eight bytes of each name, and the sums.
-    seen: Mutex<(HashSet<[u8; 8]>, CutCount)>,
+    seen: Mutex<(BTreeSet<[u8; 8]>, CutCount)>,
 }
 
 impl BlockStore for NamesOnly {
