@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use varve_block::to_usize;
 use varve_edition::{BlockForm, ObjectName, ObjectPart};
 
 use crate::edge::Stopwatch;

@@ -11,10 +11,10 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use varve_block::to_usize;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use varve_block::to_usize;
 use varve_edition::{BlockForm, CheckedBlock, OBJECT_BYTES_MAX, ObjectName, ObjectPart, UnpackError};
 use varve_remote::{Target, TargetError};
 use varve_world::FileName;

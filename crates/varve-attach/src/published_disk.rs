@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
+use varve_block::to_usize;
 use varve_edition::{
     DiskShape, ImageCipher, MapEntry, MapLevel, MapPage, MapPageError, ObjectName, ObjectPart,
     PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PublishedImage, ROOT_BYTES_MAX, UnpackError,

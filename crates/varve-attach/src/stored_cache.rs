@@ -24,9 +24,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use varve_block::to_usize;
 
 use parking_lot::{Mutex, RwLock};
+use varve_block::to_usize;
 use varve_edition::{CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, ObjectName};
 use varve_world::{FileLock, FileName, LockError, Storage};
 

@@ -15,8 +15,8 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_world::{FileLock, FileName, LockError, Storage};
 
 /// The bytes of a piece: the unit in which a pass reads and writes.

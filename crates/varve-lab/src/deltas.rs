@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
-use varve_block::to_usize;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use serde_json::{Value, json};
+use varve_block::to_usize;
 use zstd_safe::{CCtx, compress_bound};
 
 use crate::amount;

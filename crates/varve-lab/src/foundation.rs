@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use varve_block::to_usize;
 use varve_plan::Engine;
 use varve_sim::{DeviceProfile, PageCacheLimits};
 use varve_world::World;

@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
+use varve_block::to_usize;
 use varve_plan::{Case, Engine};
 use varve_sim::{DeviceProfile, PageCacheLimits};
 use varve_world::{InlineWorkers, MemoryStorage, World};

@@ -8,9 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use varve_block::to_usize;
 
 use parking_lot::Mutex;
+use varve_block::to_usize;
 use varve_world::{FileName, PAGE_BYTES, PageBuffer, RealStorage, Storage, forward_storage, open_uncached};
 
 /// Maximum number of open files.

@@ -18,7 +18,7 @@ use varve_content::image::{
     ArchiveImageError, CachedBlocks, ContentRun, ImageCut, ImageReader, ImageSource, ReadRequest,
     ReadRequestError, SectorSizes, ServedImage, image_shape,
 };
-use varve_image::{FilePlaces, LeaveOut, LeftOut, Ranges};
+use varve_image::{FilePlaces, LeaveOut, LeftOut, Ranges, ReadAt};
 use varve_store::Permission;
 use varve_tree::{EarlierTree, Entry, Layout};
 use varve_world::Timestamp;
@@ -603,10 +603,8 @@ impl MachineSnapshot<'_> {
 
     /// Returns the places of the files of the disk, at the moment of the snapshot.
     fn file_places(&self, held: &Arc<HeldDisk>, path: &Path) -> io::Result<FilePlaces> {
-        let disk = ImageSource::served(Box::new(Arc::clone(held)), path, None).reader()?;
-        Ok(disk
-            .map(|disk| FilePlaces::find(disk, &|| self.watch.progress.is_cancelled()))
-            .unwrap_or_default())
+        let places = |disk| FilePlaces::find(disk, &|| self.watch.progress.is_cancelled());
+        Ok(reader(held, path)?.map(places).unwrap_or_default())
     }
 
     /// Returns the ranges in which a snapshot of this drive may differ from the disk.
@@ -618,8 +616,7 @@ impl MachineSnapshot<'_> {
     /// Returns the parts of the disk to leave out, at the moment of the snapshot.
     fn left_out(&self, held: &Arc<HeldDisk>, path: &Path) -> io::Result<LeftOut> {
         let wanted = LeaveOut { swap: !self.options.keep_swap, free: false };
-        let disk = ImageSource::served(Box::new(Arc::clone(held)), path, None).reader()?;
-        let found = disk.map(|disk| LeftOut::find(disk, wanted)).unwrap_or_default();
+        let found = reader(held, path)?.map(|disk| LeftOut::find(disk, wanted)).unwrap_or_default();
         for part in found.parts() {
             if let Some(reason) = &part.kept_because {
                 let (what, volume) = (&part.what, &part.volume);
@@ -628,6 +625,11 @@ impl MachineSnapshot<'_> {
         }
         Ok(found)
     }
+}
+
+/// A reader of the disk at the moment of the snapshot.
+fn reader(held: &Arc<HeldDisk>, path: &Path) -> io::Result<Option<Arc<dyn ReadAt>>> {
+    ImageSource::served(Box::new(Arc::clone(held)), path, None).reader()
 }
 
 /// A drive as it was at the moment, as long as QEMU holds it.

@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use varve_block::to_usize;
 
 use parking_lot::{Condvar, Mutex};
+use varve_block::to_usize;
 use varve_content::image::{ContentRun, ImageSink, ReadRequest, ReadRequestError, RunContent, ServedImage};
 use varve_nbd::{
     BASE_ALLOCATION, BLOCK_ZERO, ClientNegotiation, CommandFlags, ConnectedExport, ExportRequest, NbdCommand,

@@ -10,9 +10,9 @@
 //! multiplies its counts.
 
 use std::collections::BTreeMap;
-use varve_block::to_usize;
 
 use serde::Serialize;
+use varve_block::to_usize;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Bytes of a piece.

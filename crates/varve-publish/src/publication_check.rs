@@ -3,9 +3,9 @@
 //! those that the target lists.
 
 use std::collections::BTreeSet;
-use varve_block::to_usize;
 
 use parking_lot::Mutex;
+use varve_block::to_usize;
 use varve_edition::{
     BlockForm, EditionKey, MapEntry, OBJECT_BYTES_MAX, ObjectName, ObjectPart, PAGE_ENTRIES_MAX,
     PROFILE_BYTES_MAX, PublishedImage, StoredPart,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use varve_block::to_usize;
 
 use bytes::Bytes;
+use varve_block::to_usize;
 use varve_world::FileName;
 
 use crate::target::{Erased, NonObjectKind, Object, PutMode, Target, TargetError};

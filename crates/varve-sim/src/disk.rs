@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use parking_lot::{Mutex, MutexGuard};
+use varve_block::to_usize;
 use varve_world::{FileLock, FileName, LockError, Storage};
 
 use crate::draw::SeededDraw;

@@ -4,9 +4,9 @@
 
 use std::io;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use varve_block::to_usize;
 use varve_world::{FileLock, FileName, FreeSpace, LockError, Storage};
 
 use crate::draw::SeededDraw;

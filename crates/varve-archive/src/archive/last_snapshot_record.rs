@@ -22,9 +22,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use parking_lot::Mutex;
+use varve_block::to_usize;
 use varve_content::folder::{ContentOrigin, RememberedFiles};
 use varve_content::{Node, NodeKind};
 use varve_store::{ArenaExtent, PrivateFileError, Store};

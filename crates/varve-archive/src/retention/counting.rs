@@ -14,10 +14,10 @@
 //! The oldest snapshot is kept as long as a rule has found less than it may keep (union and borg).
 
 use std::collections::BTreeMap;
-use varve_block::to_usize;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
+use varve_block::to_usize;
 
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::retention::amounts::{KeepCount, KeepSpan};

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_venti::{
     ARENA_HEAD_BYTES, ArenaHead, ArenaPlace, DecodePartitionError, PARTITION_HEADER_AT,
     PARTITION_HEADER_BYTES, PartitionHeader,

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use varve_block::to_usize;
 
 use rustix::fs::{Advice, SeekFrom, fadvise};
 use rustix::io::Errno;
+use varve_block::to_usize;
 
 use crate::progress::Progress;
 use crate::reading_content::{ReadContentError, TakeBytes};

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 /// Bytes of a known size that several threads may read at any offset at the same time.

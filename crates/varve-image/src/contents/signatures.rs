@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use crate::bytes::read_at::ReadAt;

@@ -15,6 +15,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use crate::bytes::fields::{has_at, u32_at};

@@ -4,6 +4,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 use crate::bytes::read_at::ReadAt;

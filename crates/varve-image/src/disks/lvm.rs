@@ -9,9 +9,9 @@ mod text;
 
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use text::LvmSection;
+use varve_block::to_usize;
 
 use crate::bytes::crc::crc32_from;
 use crate::bytes::fields::{array_at, has_at, u32_at, u64_at};

@@ -41,6 +41,7 @@ mod trees;
 
 use std::ops::Range;
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 use self::contents::{BtrfsContent, Contents};

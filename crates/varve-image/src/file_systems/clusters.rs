@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use parking_lot::Mutex;
+use varve_block::to_usize;
 
 use crate::bytes::fields::{u16_at, u32_at};
 use crate::bytes::read_at::ReadAt;

@@ -14,6 +14,7 @@ mod entries;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 use self::boot::ExfatBootSector;

@@ -27,6 +27,7 @@ mod xattr;
 
 use std::ops::Range;
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 pub use block_map::BlockRun;

@@ -15,6 +15,7 @@ pub(crate) use self::entry::entry_status;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 use self::boot::{FatBootSector, FatRootFolder};

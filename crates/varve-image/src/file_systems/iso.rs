@@ -14,6 +14,7 @@ mod rock_ridge;
 
 use std::ops::Range;
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 use self::descriptor::VolumeDescriptor;

@@ -4,9 +4,9 @@
 use std::io;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use quick_cache::sync::Cache;
+use varve_block::to_usize;
 
 use crate::bytes::read_at::ReadAt;
 

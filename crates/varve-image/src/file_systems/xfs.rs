@@ -25,12 +25,12 @@ mod xattr;
 
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use inode::{XfsFork, XfsForm, XfsInode, what};
 use replay::XfsReplay;
 use seal::{XfsBlockKind, XfsSeal};
 use superblock::{SUPERBLOCK_BYTES, XfsSuperblock};
+use varve_block::to_usize;
 
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::bookmarks::Bookmarks;

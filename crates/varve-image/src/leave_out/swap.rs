@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
+
 use varve_block::to_usize;
 
 use crate::contents::swap_header::{self, memory_in};

@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
-use varve_block::to_usize;
 
 use jiff::tz::TimeZone;
 use serde::Deserialize;
+use varve_block::to_usize;
 use varve_content::folder::{ContentSink, DescriptionError, FileContent, TreeStep};
 use varve_content::{Node, NodeKind, NodeProblem};
 use varve_image::FileTime;

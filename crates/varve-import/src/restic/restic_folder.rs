@@ -5,10 +5,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use parking_lot::Mutex;
 use serde::Deserialize;
+use varve_block::to_usize;
 
 use super::crypto::{OVERHEAD_BYTES, SealKey};
 use super::index::{BLOB_BYTES_MAX, PackedKind, PackedPlace, parse_index};

@@ -2,8 +2,8 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io::{self, Read};
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_image::{DeviceNumber, FileTime, Xattr};
 
 use super::header::{BLOCK_BYTES, Header, HeaderBlock, HeaderError, more_pairs};

@@ -2,8 +2,8 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_image::{FileTime, Xattr};
 
 /// Prefixes of keys for extended attributes: of star and GNU tar, and of libarchive.

@@ -3,10 +3,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use jiff::tz::TimeZone;
 use rawzip::{FileReader, RECOMMENDED_BUFFER_SIZE, ZipArchive, ZipArchiveEntryWayfinder};
+use varve_block::to_usize;
 use varve_content::folder::{ContentSink, DescriptionError, FileContent, TARGET_BYTES_MAX, TreeStep};
 use varve_content::{Node, NodeKind};
 use varve_image::FileTime;

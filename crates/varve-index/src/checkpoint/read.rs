@@ -4,6 +4,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
+
 use varve_block::to_usize;
 
 use super::{

@@ -3,8 +3,8 @@
 
 use std::io;
 use std::sync::Arc;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_world::{FileName, Storage, is_exhausted};
 
 use super::IndexEntry;

@@ -6,6 +6,7 @@
 //! pages. The memory of a buffer that a pass has written is cleared and reused in the same way.
 
 use std::collections::TryReserveError;
+
 use varve_block::to_usize;
 
 use super::buffer::EntryBuffer;

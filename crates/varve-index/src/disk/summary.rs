@@ -24,8 +24,8 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_world::{FileName, Storage};
 
 use super::filter::{Filter, LINE_BYTES};

@@ -7,8 +7,8 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_content::{NewFile, PRIVATE};
 use varve_image::ReadAt;
 

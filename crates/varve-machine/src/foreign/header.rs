@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+
 use varve_block::to_usize;
 
 use super::header_fields::{ImageHeader, NamedFile, read, wrong};

@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use reqwest::header::{
@@ -16,6 +15,7 @@ use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Body, Client, ClientBuilder, Request, Response, StatusCode, Version};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use varve_block::to_usize;
 
 use crate::attempt_error::{AttemptError, chain};
 use crate::edge::{self, Runtime};

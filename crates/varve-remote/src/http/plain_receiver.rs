@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use varve_block::to_usize;
 
 use bytes::{Buf, Bytes, BytesMut};
 use httparse::{EMPTY_HEADER, Status};
@@ -18,6 +17,7 @@ use reqwest::{Method, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use url::Position;
+use varve_block::to_usize;
 
 use crate::attempt_error::AttemptError;
 use crate::edge;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use varve_block::to_usize;
 use varve_world::{FileName, StopSignal};
 
 use crate::attempt_error::AttemptError;

@@ -13,11 +13,11 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::fs::{CWD, OFlags, RenameFlags};
+use varve_block::to_usize;
 use varve_world::{FileName, sync_open_folder};
 
 use crate::attempt_error::AttemptError;

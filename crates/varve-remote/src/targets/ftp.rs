@@ -14,12 +14,12 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use suppaftp::types::{FileType, Mode};
 use suppaftp::{FtpError, RustlsConnector, RustlsFtpStream, Status};
+use varve_block::to_usize;
 use varve_world::{FileName, StopSignal};
 
 use self::call_watch::{CallWatch, Sockets};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use varve_block::to_usize;
 use varve_world::FileName;
 
 use crate::target::{Capabilities, Object, PutMode, Target, TargetError, WholeObject, longer_than};

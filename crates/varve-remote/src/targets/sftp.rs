@@ -19,7 +19,6 @@ use std::io;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
@@ -30,6 +29,7 @@ use russh_sftp::client::RawSftpSession;
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::{FileAttributes, OpenFlags, Packet, StatusCode};
 use tokio::sync::{Mutex, Semaphore, watch};
+use varve_block::to_usize;
 use varve_world::FileName;
 
 use self::login::{HostKeyCheck, Login, of_ssh};

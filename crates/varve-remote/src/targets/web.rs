@@ -5,7 +5,6 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use varve_block::to_usize;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,6 +13,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, ETAG, HeaderValue, IF_NONE_MATCH, RANGE};
 use reqwest::{Method, Request, StatusCode};
 use url::Url;
+use varve_block::to_usize;
 use varve_world::FileName;
 
 use crate::attempt_error::{AttemptError, chain};

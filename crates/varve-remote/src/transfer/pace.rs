@@ -73,6 +73,7 @@ impl fmt::Debug for Pace {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+
     use varve_block::to_usize;
 
     use super::*;

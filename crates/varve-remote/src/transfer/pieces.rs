@@ -1,9 +1,9 @@
 //! Cuts received bytes into pieces that are aligned to the pages of a file.
 
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use bytes::{Buf, Bytes};
+use varve_block::to_usize;
 use varve_world::PAGE_BYTES;
 
 use crate::transfer::spare_buffers::{BorrowedBuffer, SpareBuffers};

@@ -3,9 +3,9 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use bytes::{Bytes, BytesMut};
+use varve_block::to_usize;
 use varve_log::ArenaId;
 use varve_world::FileName;
 

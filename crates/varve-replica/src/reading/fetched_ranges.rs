@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use varve_block::to_usize;
 use varve_log::ArenaId;
 
 use super::range_cache::BLOCK_BYTES;

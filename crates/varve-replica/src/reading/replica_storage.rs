@@ -2,10 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use varve_block::to_usize;
 use varve_log::ArenaId;
 use varve_store::{IndexKind, StoreConfig};
 use varve_world::{FileLock, FileName, LockError, Storage};

@@ -2,9 +2,9 @@
 //! checked.
 
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use bytes::Bytes;
+use varve_block::to_usize;
 use varve_log::{ArenaState, FilePart, FooterError, Log, ReadLogError};
 use varve_world::Storage;
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_content::image::{CachedBlocks, ImageReader};
 use varve_image::{Disk, FileSystem, ReadAt};
 use varve_tree::{Entry, ReadTreeError};

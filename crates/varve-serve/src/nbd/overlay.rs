@@ -22,10 +22,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use varve_block::to_usize;
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FallocateFlags, fallocate};
+use varve_block::to_usize;
 use varve_world::{is_unsupported, sync_open_folder};
 use xxhash_rust::xxh3::xxh3_64;
 

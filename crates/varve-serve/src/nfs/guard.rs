@@ -10,13 +10,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_block::to_usize;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
+use varve_block::to_usize;
 
 use crate::client_slots::{ClientSlot, ClientSlots};
 use crate::network::keep_alive;

@@ -12,10 +12,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use varve_block::to_usize;
 
 use parking_lot::Mutex;
 use varve_attach::PublishedDisk;
+use varve_block::to_usize;
 use varve_image::{
     Disk, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, OnChild, ReadAt,
     Xattr,

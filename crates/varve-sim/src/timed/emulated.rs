@@ -7,10 +7,10 @@ pub use generated::GeneratedBlock;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use memchr::memmem::Finder;
 use parking_lot::Mutex;
+use varve_block::to_usize;
 use varve_world::{FileLock, FileName, LockError, Storage, forward_storage};
 
 use generated::MAGIC;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_world::FileName;
 
 /// The unit of cached data.

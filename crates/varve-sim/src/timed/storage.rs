@@ -3,9 +3,9 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use parking_lot::Mutex;
+use varve_block::to_usize;
 use varve_world::{FileName, Storage, forward_storage};
 
 use super::baton::Baton;

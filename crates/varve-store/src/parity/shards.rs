@@ -2,8 +2,8 @@
 //! codes.
 
 use std::ops::Range;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_log::{PARITY_BLOCK_BYTES, ParityLayout, ShardCode};
 use varve_world::{FileName, Storage, Workers};
 

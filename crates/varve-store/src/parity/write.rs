@@ -1,8 +1,8 @@
 //! Writes and removes parity files.
 
 use std::io;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_log::{ArenaId, ParityHeader, ParityLayout, ParityPercent, RecoverError, WholeArena, recovery_of};
 use varve_world::{FileName, Storage, Workers};
 

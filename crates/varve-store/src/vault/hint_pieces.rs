@@ -12,8 +12,8 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io::{self, Read, Write};
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
 use varve_world::{FileName, Storage};
 use zeroize::Zeroizing;

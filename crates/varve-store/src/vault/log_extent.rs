@@ -8,8 +8,8 @@
 //! |     16 |    32 | code   | BLAKE3 of all of them in order: number, generation, uid, number of pages, the codes of these   |
 
 use std::io;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_log::ArenaId;
 
 use super::Vault;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_log::{
     AppendError, ArenaId, ParityHeaderError, ParityLayout, ReadLogError, ShardCode, WholeArena, rebuild,
 };

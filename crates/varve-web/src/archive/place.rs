@@ -4,9 +4,9 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use varve_block::to_usize;
 
 use varve_archive::{Snapshot, SnapshotContent};
+use varve_block::to_usize;
 use varve_content::folder::{LookupError, lookup};
 use varve_content::{Files, Node, NodeKind};
 

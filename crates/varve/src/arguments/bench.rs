@@ -1,9 +1,9 @@
 //! The arguments of `varve-plan bench`.
 
 use std::path::PathBuf;
-use varve_block::to_usize;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use varve_block::to_usize;
 use varve_venti::Address;
 
 use super::value::{parse_share, parse_size};

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use varve_block::to_usize;
 
 use clap::{ArgGroup, Args, ValueHint};
+use varve_block::to_usize;
 use varve_serve::nbd::Endpoint;
 use varve_serve::venti::ListenAt;
 

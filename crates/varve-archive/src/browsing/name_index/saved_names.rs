@@ -13,8 +13,8 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io::{self, Read, Write};
-use varve_block::to_usize;
 
+use varve_block::to_usize;
 use varve_world::Timestamp;
 
 use super::folder_names::IndexedFolder;

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use parking_lot::Mutex;
+use varve_block::to_usize;
 use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild};
 
 use super::VOLUME_SHIFT;

@@ -5,9 +5,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use varve_block::to_usize;
 
 use rustix::process::{Resource, getrlimit};
+use varve_block::to_usize;
 
 use crate::records::node::NodeKind;
 

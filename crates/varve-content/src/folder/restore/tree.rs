@@ -14,9 +14,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use rustix::fs::{AtFlags, Mode};
+use varve_block::to_usize;
 
 use super::super::watch::Watch;
 use super::RestoreCounts;

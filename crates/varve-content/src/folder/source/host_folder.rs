@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use varve_block::to_usize;
 
 use rustix::fs::{CWD, Mode, OFlags};
+use varve_block::to_usize;
 use varve_image::{FileTime, Xattr};
 use varve_world::Timestamp;
 

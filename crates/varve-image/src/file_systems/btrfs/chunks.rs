@@ -9,6 +9,7 @@
 //! |     46 |     2 | copies in a RAID10        |        |       |                                     |
 
 use std::collections::BTreeMap;
+
 use varve_block::to_usize;
 
 use super::superblock::BtrfsSuperblock;

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use quick_cache::sync::Cache;
+use varve_block::to_usize;
 
 use super::damaged;
 use super::data_checksums::DataChecksums;

@@ -1,6 +1,7 @@
 //! The checksums of data: one for each sector, in order, under the address of the first sector.
 
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::key::{TreeKey, kind, object};

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
+
 use varve_block::to_usize;
 
 use super::key::{TreeKey, kind, object};

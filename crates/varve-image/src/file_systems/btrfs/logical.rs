@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 use super::chunks::{ChunkMap, NoCopy};

@@ -11,6 +11,7 @@
 //! |    101 |       | entries                                |     25 |     8 | generation                |
 
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::checksum::CHECKSUM_ROOM;

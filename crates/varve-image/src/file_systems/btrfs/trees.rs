@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use quick_cache::sync::Cache;
+use varve_block::to_usize;
 
 use super::damaged;
 use super::key::TreeKey;

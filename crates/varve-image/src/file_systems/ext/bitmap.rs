@@ -1,6 +1,7 @@
 //! Free space: the bitmaps of blocks and of inodes.
 
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::groups::{BlockGroup, descriptor_blocks};

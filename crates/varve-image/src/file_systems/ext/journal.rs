@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 use super::sound::begins_fast_commit;

@@ -1,6 +1,7 @@
 //! Maps blocks to the files that own them.
 
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::{BlockRun, ExtFileSystem};

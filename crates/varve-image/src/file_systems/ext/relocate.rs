@@ -29,7 +29,6 @@ mod verify;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use varve_block::to_usize;
 
 use claims::BlockClaims;
 use destination::Handout;
@@ -37,6 +36,7 @@ use edits::Edits;
 use extents::ExtentLeaf;
 use units::HotPart;
 pub(crate) use untouchable::loader_with_block_lists;
+use varve_block::to_usize;
 
 use super::ExtFileSystem;
 use super::inode::ExtInode;

@@ -6,6 +6,7 @@
 //! checksums and counts.
 
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::groups::BlockGroup;

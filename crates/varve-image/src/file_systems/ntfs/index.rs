@@ -19,6 +19,7 @@
 //! hides only its own names, and no reference leads in a circle.
 
 use std::ops::ControlFlow;
+
 use varve_block::to_usize;
 
 use super::attribute::{BITMAP, INDEX_ALLOCATION, INDEX_ROOT};

@@ -1,6 +1,7 @@
 //! Decides if an NTFS file system is live, or the remnant of one that was overwritten.
 
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::NtfsFiles;

@@ -1,6 +1,7 @@
 //! A stream: the bytes of one attribute, put together from all its parts.
 
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::attribute::{NtfsAttribute, StreamSizes};

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 use super::attribute::{self, NtfsAttribute};

@@ -12,6 +12,7 @@
 //! and its length.
 
 use std::ops::ControlFlow;
+
 use varve_block::to_usize;
 
 use super::inode::{XfsFork, XfsForm, XfsInode, what};

@@ -20,6 +20,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::seal::{XfsBlockKind, XfsSeal};

@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+
 use varve_block::to_usize;
 
 use super::damaged;

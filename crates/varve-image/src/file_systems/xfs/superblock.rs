@@ -26,6 +26,7 @@
 //! |    248 |    16 | UUID in metadata, if it is another one         |
 
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::damaged;

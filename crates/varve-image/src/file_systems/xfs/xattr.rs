@@ -11,6 +11,7 @@
 //! | name, value         |      7 |                        |                                       |
 
 use std::collections::BTreeSet;
+
 use varve_block::to_usize;
 
 use super::inode::{XfsFork, XfsForm, XfsInode, what};

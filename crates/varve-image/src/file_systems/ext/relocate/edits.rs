@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+
 use varve_block::to_usize;
 
 use super::super::ExtFileSystem;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+
 use varve_block::to_usize;
 
 use super::super::ExtFileSystem;

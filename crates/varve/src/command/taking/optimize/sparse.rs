@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use varve_block::to_usize;
 
 use anyhow::{Context, Result, bail};
+use varve_block::to_usize;
 use varve_content::Progress;
 use varve_image::ReadAt;
 use varve_session::Interrupted;
